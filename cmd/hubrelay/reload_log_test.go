@@ -30,7 +30,7 @@ func TestReload_LogsChanges(t *testing.T) {
 			t.Errorf("the start logs %s:\n%s", noise, d.Err.String())
 		}
 	}
-	if text := d.Err.String(); !strings.Contains(text, `"sinks":0,"keys":3`) {
+	if text := d.Err.String(); !strings.Contains(text, `"sink_count":0,"key_count":3`) {
 		t.Errorf("the start does not log the addresses:\n%s", text)
 	}
 	warned := func(name string, want int) {

@@ -85,7 +85,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	}
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
 		o.Log.Warn("other users of this machine can read the data directory with all notifications: run chmod 700",
-			"dir", dir, "mode", info.Mode().Perm().String())
+			"path", dir, "mode", info.Mode().Perm().String())
 	}
 	s := &Server{
 		log: o.Log, restarted: o.Restarted, maxMemory: cmp.Or(o.MaxMemory, DefaultMaxMemory()), dir: dir, lock: lock,

@@ -139,7 +139,7 @@ func (m *agentManager) stopUnwanted(ctx context.Context, servers []relay.Server,
 			a.isWanted(homes[a.Instance]) {
 			continue
 		}
-		slog.Default().Info("stopping agent of an instance that is not in the inventory", "pid", a.PID, "instance",
+		slog.Default().Info("stopping agent of an instance that is not in the inventory", "pid", a.PID, "instance_id",
 			a.Instance, "path", a.Path)
 		if err := a.sendTerm(); err != nil {
 			slog.Default().Warn("could not stop agent", "error", err)
@@ -153,6 +153,6 @@ func (m *agentManager) stopUnwanted(ctx context.Context, servers []relay.Server,
 		return len(stopping) == 0, nil
 	})
 	for _, a := range stopping {
-		slog.Default().Warn("agent did not stop", "pid", a.PID, "instance", a.Instance)
+		slog.Default().Warn("agent did not stop", "pid", a.PID, "instance_id", a.Instance)
 	}
 }

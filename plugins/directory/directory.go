@@ -100,8 +100,8 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 			}
 			p := instanceDir{server: s.ID, path: paths[s.ID], instance: instance}
 			if err := d.agents.resumeInstance(p); err != nil {
-				slog.Default().Warn("could not start instance", "server", s.ID, "instance", instance,
-					"directory", filepath.Clean(p.instancePath()), "error", err)
+				slog.Default().Warn("could not start instance", "server", s.ID, "instance_id", instance,
+					"path", filepath.Clean(p.instancePath()), "error", err)
 			}
 		}
 	}

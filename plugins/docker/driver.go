@@ -140,7 +140,7 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 	defer r.stop()
 	v := &migration{
 		Migration: m, config: *d.config, driver: d, report: r.add,
-		log: slog.Default().With("instance", m.Instance, "job", m.JobID), // writes to the daemon's log
+		log: slog.Default().With("instance_id", m.Instance, "job_id", m.JobID), // writes to the daemon's log
 	}
 	for _, side := range []struct {
 		server relay.Server

@@ -220,7 +220,7 @@ func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress,
 		if !r.warnedInvalid {
 			r.warnedInvalid = true
 			l.o.Log.Warn("driver sent an invalid progress report: unknown step, long note, or negative bytes",
-				"job", r.name.GetJobId(), "step", relay.Truncate(p.GetStep(), 60), "note_bytes", len(p.GetNote()))
+				"job_id", r.name.GetJobId(), "step", relay.Truncate(p.GetStep(), 60), "note_bytes", len(p.GetNote()))
 		}
 		return
 	}

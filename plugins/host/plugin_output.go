@@ -83,7 +83,7 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 	}
 	log := o.log
 	if dropped > 0 {
-		log = log.With("lines_left_out", dropped)
+		log = log.With("suppressed_lines", dropped)
 	}
 	r, structured := parseLogRecord(text)
 	if !structured || r.Level >= slog.LevelError { // normal log lines do not explain the exit
@@ -96,7 +96,7 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 		return
 	}
 	shown := strings.ToValidUTF8(string(text), "�")
-	log.Info("plugin wrote a line", "stream", stream, "line", shown, "cut", cut)
+	log.Info("plugin wrote a line", "stream", stream, "line", shown, "truncated", cut)
 }
 
 func (o *pluginOutput) allowLine() (dropped int, ok bool) {

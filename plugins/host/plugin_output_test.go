@@ -80,7 +80,7 @@ func TestPluginOutput_LimitsLines(t *testing.T) {
 	log.Reset()
 	o.now = func() time.Time { return time.Unix(1_800_000_001, 0) }
 	fmt.Fprintln(o, "later")
-	if !strings.Contains(log.String(), fmt.Sprintf("lines_left_out=%d", 2*linesAtOnce)) {
+	if !strings.Contains(log.String(), fmt.Sprintf("suppressed_lines=%d", 2*linesAtOnce)) {
 		t.Error(log.String())
 	}
 }

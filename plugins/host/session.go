@@ -173,7 +173,7 @@ func (s *pluginSession) stop(cause error, graceful bool) {
 		stop()
 		if how, _ := s.process.exitInfo(); how == "" {
 			s.o.Observe(EventKilled)
-			s.o.Log.Warn("plugin did not end in time, killing it", "after", shutdownTimeout)
+			s.o.Log.Warn("plugin did not end in time, killing it", "timeout", shutdownTimeout)
 		}
 	}
 	_ = s.process.Kill(context.Background())

@@ -126,7 +126,7 @@ func (s *server) followDaemon(pipe io.Reader) {
 
 // panicked turns the value of recover into an error. It omits the value, which may contain a secret.
 func (s *server) panicked(v any, what, id string) error {
-	s.log.Error("plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+	s.log.Error("plugin panicked", "method", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
 	return fmt.Errorf("the plugin's %s panicked (%T) at %s", what, v, panicLocation())
 }
 

@@ -95,7 +95,7 @@ func (d *Daemon) handleBatch(batch eventlog.Batch, streams *clients.Server, disp
 	if batch.Gap {
 		d.metrics.Gap()
 		d.log.Error("log entries were lost before they were read",
-			"partition", batch.Partition, "after_entry_id", batch.Prev)
+			"partition", batch.Partition, "position", batch.Prev)
 	}
 	streams.Broadcast(clients.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,

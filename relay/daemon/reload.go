@@ -180,7 +180,7 @@ func (r *reloader) logApplied(
 		log.Warn("configuration has a warning", "warning", w.String())
 	}
 	if len(restartRequired) > 0 {
-		log.Warn("some configuration changes require a restart", "keys", restartRequired)
+		log.Warn("some configuration changes require a restart", "settings", restartRequired)
 	}
 	if len(c.Removed) > 0 {
 		log.Warn("backlog of removed sinks is kept until 'hubrelay sinks forget'",

@@ -159,7 +159,7 @@ func (w *fileWriter) repairTail(f *os.File, tail, size int64) (int64, error) {
 		_, err := f.WriteString("\n")
 		return tail, err
 	}
-	w.opts.Log.Warn("incomplete line of the audit log was removed", "file", w.opts.File, "bytes", size-tail)
+	w.opts.Log.Warn("incomplete line of the audit log was removed", "path", w.opts.File, "bytes", size-tail)
 	return tail, nil
 }
 

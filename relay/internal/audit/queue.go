@@ -48,7 +48,7 @@ func (q *queue) add(e *Entry) bool {
 	default:
 		n := q.dropped.Add(1)
 		q.dropLog.Do(func() {
-			q.log.Error("entries of the audit log were dropped", "destination", q.destination, "dropped", n)
+			q.log.Error("entries of the audit log were dropped", "destination", q.destination, "entry_count", n)
 		})
 		return false
 	}
@@ -91,7 +91,7 @@ func (l *Log) run(ctx context.Context, q *queue, write writeFunc) {
 	for batch = q.fill(batch); len(batch) > 0; batch = q.fill(batch) {
 		if batch = q.write(last, write, batch); len(batch) > 0 {
 			q.log.Error("entries of the audit log were not written before the end", "destination", q.destination,
-				"entries", len(batch)+len(q.entries))
+				"entry_count", len(batch)+len(q.entries))
 			return
 		}
 	}

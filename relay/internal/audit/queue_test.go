@@ -152,7 +152,7 @@ func TestLog_ReportsEntriesLostAtStop(t *testing.T) {
 		stop := runLog(t, l, blockedStore{})
 		recordMany(l, 3)
 		stop()
-		if text := log.String(); !strings.Contains(text, "destination=redis entries=3") {
+		if text := log.String(); !strings.Contains(text, "destination=redis entry_count=3") {
 			t.Errorf("got %s, want 3 lost entries", text)
 		}
 	})

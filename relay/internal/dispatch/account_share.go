@@ -147,7 +147,7 @@ func (d *Dispatcher) logExceeded() {
 		}
 		d.opts.Logger.Error("accounts use their share of the backlog of a sink, their new notifications are dropped",
 			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", accounts,
-			"dropped", s.dropped, "limit", s.limit)
+			"dropped_count", s.dropped, "limit", s.limit)
 		s.dropped = 0
 	}
 }

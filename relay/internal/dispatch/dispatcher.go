@@ -359,7 +359,7 @@ func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string)
 	complete, err := d.opts.Log.HasRangeAfter(ctx, d.opts.Partition, position)
 	if err == nil && !complete {
 		d.opts.Logger.ErrorContext(ctx, "a sink was absent for longer than the log's retention, it has lost entries",
-			"sink", sink, "partition", d.opts.Partition, "after", position)
+			"sink", sink, "partition", d.opts.Partition, "position", position)
 	}
 	return err
 }
@@ -399,7 +399,7 @@ func (d *Dispatcher) logDropped() {
 	for i, n := range d.dropped {
 		if n > 0 {
 			d.opts.Logger.Error("the backlog of a sink was full, its oldest notifications were dropped",
-				"sink", d.sinks[i], "partition", d.opts.Partition, "dropped", n, "limit", d.backlogs[i])
+				"sink", d.sinks[i], "partition", d.opts.Partition, "dropped_count", n, "backlog", d.backlogs[i])
 			d.dropped[i] = 0
 		}
 	}

@@ -169,7 +169,7 @@ func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueRe
 	if result.Trimmed > 0 {
 		d.opts.Observer.TrimmedBeforeEnqueue(d.opts.Partition, result.Trimmed)
 		d.opts.Logger.Error("log entries were trimmed before they were enqueued",
-			"partition", d.opts.Partition, "missing", result.Trimmed)
+			"partition", d.opts.Partition, "entry_count", result.Trimmed)
 	}
 }
 

@@ -67,7 +67,7 @@ func (t *tailReader) detectGap(ctx context.Context, info redisconn.StreamInfo) {
 	if !t.gapPending && t.hasGap(info) {
 		t.gapPending = true
 		t.l.conn.Logger().WarnContext(ctx, "log entries were trimmed before they were read",
-			"partition", t.partition, "position", t.position, "first", info.FirstID)
+			"partition", t.partition, "position", t.position, "first_entry_id", info.FirstID)
 		t.entriesSeen = -1
 		if info.TotalAdded >= 0 && streamid.Compare(info.FirstID, t.position) > 0 &&
 			streamid.Compare(info.MaxDeletedID, info.FirstID) < 0 {
@@ -103,7 +103,7 @@ func (t *tailReader) recoverFromRollback(ctx context.Context, conn *redis.Conn, 
 		}
 	}
 	t.l.conn.Logger().WarnContext(ctx, "the log has lost its newest entries",
-		"partition", t.partition, "position", t.position, "last", info.LastID)
+		"partition", t.partition, "position", t.position, "last_entry_id", info.LastID)
 	prev := t.position
 	t.position, t.lastNotificationID, t.recentEntries = resumeAt.position, resumeAt.id, t.recentEntries[:shared]
 	t.entriesSeen, t.gapPending, t.lastDeletion = -1, true, streamid.Zero

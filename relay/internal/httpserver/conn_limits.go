@@ -185,7 +185,7 @@ func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 		return
 	}
 	l.rejectLog.Do(func() {
-		attrs := []any{"limit", string(limit), "open", l.open}
+		attrs := []any{"limit", string(limit), "connection_count", l.open}
 		if peer.IsValid() {
 			attrs = append(attrs, "remote", peer)
 		}
@@ -206,7 +206,7 @@ func (l *connLimiter) evict(idle *list.List) bool {
 		l.remove(c)
 		_ = c.Conn.Close() // the goroutine of net/http ends with an error
 		l.observer.ConnectionEvicted()
-		l.evictLog.Do(func() { l.log.Info("idle connections are closed to make room", "open", l.open) })
+		l.evictLog.Do(func() { l.log.Info("idle connections are closed to make room", "connection_count", l.open) })
 		return true
 	}
 	return false

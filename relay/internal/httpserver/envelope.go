@@ -94,7 +94,7 @@ func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never returns an error
 	id := hex.EncodeToString(b[:])
-	log.Error("a request failed inside the relay", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
+	log.Error("a request failed inside the relay", "request_id", id, "method", r.Method, "path", r.URL.Path, "error", err)
 	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).WithExtra("id", id)
 }
 

@@ -149,7 +149,7 @@ func (s *Store) moveEntries(ctx context.Context, script *redis.Script, keys []st
 		return r, nil
 	}
 	s.conn.Logger().WarnContext(ctx, "inbox position reset because the inbox was created again with lower IDs",
-		"position", position, "last", info.LastID)
+		"position", position, "last_entry_id", info.LastID)
 	args[1] = position
 	again, _, err := s.runMove(ctx, script, keys, args)
 	again.Stored += r.Stored

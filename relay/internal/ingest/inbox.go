@@ -225,7 +225,7 @@ func (in *InboxReader) quarantineEntries(
 		}
 		if result.Stored > 0 {
 			in.opt.Log.WarnContext(ctx, "inbox entries were moved to the quarantine",
-				"count", result.Stored, "first_id", chunk[0].InboxID, "reason", chunk[0].Reason)
+				"count", result.Stored, "first_entry_id", chunk[0].InboxID, "reason", chunk[0].Reason)
 		}
 	}
 	return handled, nil

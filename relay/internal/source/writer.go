@@ -134,7 +134,7 @@ func (t *session) reportGap(ctx context.Context, m message) {
 		}
 		return
 	}
-	t.opt.Log.ErrorContext(ctx, "notifications of the upstream are missing", "reason", m.gap, "after_cursor",
+	t.opt.Log.ErrorContext(ctx, "notifications of the upstream are missing", "reason", m.gap, "cursor",
 		relay.Truncate(t.savedCursor, 200))
 	sum := sha256.Sum256([]byte(t.opt.Name + "\n" + t.opt.Hub + "\n" + t.savedCursor))
 	if err := t.opt.ReportGap(ctx, hex.EncodeToString(sum[:12]), m.gap); err != nil && ctx.Err() == nil {

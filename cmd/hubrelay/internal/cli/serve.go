@@ -63,7 +63,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 					log.Info("serving",
 						"public_addr", a.Public.String(), "health_addr", a.Health.String(),
 						"admin_addr", a.Admin.String(), "redis_addr", cfg.Redis.Address(),
-						"sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
+						"sink_count", len(cfg.Sinks), "key_count", len(cfg.Auth.Keys),
 						"version", build.Version)
 				},
 			})

@@ -143,7 +143,7 @@ func (d *demo) endServers(log *slog.Logger) {
 		}
 	}
 	if err = cmp.Or(err, os.RemoveAll(ended)); err != nil {
-		log.Warn("instances of the demo were not removed", "dir", ended, "error", err)
+		log.Warn("instances of the demo were not removed", "path", ended, "error", err)
 	}
 }
 

@@ -68,6 +68,6 @@ func (t *depthTracker) reportDropped(n int64) {
 	t.dropped.Add(n)
 	if _, ok := t.droppedLog.Allow(); ok {
 		t.opts.Log.Error("oldest dead letters of the sink were dropped because there are as many as backlog allows; "+
-			"replay or drop dead letters, or raise backlog", "dropped", t.dropped.Swap(0), "backlog", t.opts.Backlog)
+			"replay or drop dead letters, or raise backlog", "dropped_count", t.dropped.Swap(0), "backlog", t.opts.Backlog)
 	}
 }

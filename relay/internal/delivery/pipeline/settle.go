@@ -151,7 +151,7 @@ func (s *settleStage) splitDelivery(ctx context.Context, o *claimOrigin, it *Ite
 		return err
 	}
 	if suppressed, ok := s.warnings.Allow(); ok {
-		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "notifications",
+		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "notification_count",
 			len(it.Record.Notifications), "error", cause, "suppressed_lines", suppressed)
 	}
 	return nil

@@ -160,7 +160,7 @@ func (a *acker) flush(batch *ackBatch) {
 			return
 		}
 		if retry.IsReset() {
-			a.s.cfg.Log.Warn("storing acks failed", "error", err, "entries", batch.len())
+			a.s.cfg.Log.Warn("storing acks failed", "error", err, "entry_count", batch.len())
 		}
 		if a.s.ctx.Err() != nil {
 			if deadline.IsZero() {

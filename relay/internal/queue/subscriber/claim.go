@@ -133,7 +133,7 @@ func (c *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
 		}
 		n := c.s.enqueueEntries(st, resp.FromMessages(messages), true, st.countReleases())
 		if n > 0 {
-			cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entries", n)
+			cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entry_count", n)
 		}
 		st.cursor = next
 		if next == streamid.Zero || next == "" {

@@ -33,7 +33,7 @@ func (r *slotReader) recoverFrom(plan []streamRead, err error, retry *backoff.Ba
 		return delay
 	}
 	if isFirst || !redisconn.IsTransient(err) {
-		r.s.cfg.Log.Warn("reading queues failed", "error", redisconn.WrapError("read queues", err), "streams", len(plan))
+		r.s.cfg.Log.Warn("reading queues failed", "error", redisconn.WrapError("read queues", err), "stream_count", len(plan))
 	}
 	redisconn.ReloadSlots(r.s.ctx, r.s.cfg.Readers) // the slot may have moved
 	r.resetSession()
