@@ -29,9 +29,9 @@ func TestPluginOutput_Lines(t *testing.T) {
 	for name, c := range map[string]struct{ in, want string }{
 		"plain": {
 			"one\n\n two \r\nthree",
-			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=one cut=false\nlevel=INFO msg=\"" +
-				"plugin wrote a line\" stream=stderr line=two cut=false\nlevel=INFO msg=\"plugin wrote a line\" " +
-				"stream=stderr line=three cut=false\n",
+			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=one truncated=false\nlevel=INFO msg=\"" +
+				"plugin wrote a line\" stream=stderr line=two truncated=false\nlevel=INFO msg=\"plugin wrote a line\" " +
+				"stream=stderr line=three truncated=false\n",
 		},
 		"record": {`{"time":"2026-01-01T00:00:00Z","level":"ERROR","@message":"oh","b":[1],"a":"x","msg":"y"}` +
 			"\n", "level=ERROR msg=oh a=x b=[1] plugin_msg=y\n"},
@@ -39,16 +39,16 @@ func TestPluginOutput_Lines(t *testing.T) {
 		"no level": {`{"@message":"oh"}` + "\n", "level=INFO msg=oh\n"},
 		"no record": {
 			`{"@message":7}` + "\n",
-			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=\"{\\\"@message\\\":7}\" cut=false\n",
+			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=\"{\\\"@message\\\":7}\" truncated=false\n",
 		},
 		"broken": {
 			"a\xffb\n",
-			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=\"a�b\" cut=false\n",
+			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=\"a�b\" truncated=false\n",
 		},
 		"long": {
 			long + "\nshort\n",
 			"level=INFO msg=\"plugin wrote a line\" stream=stderr line=" + long[:maxLine] +
-				" cut=true\nlevel=INFO msg=\"plugin wrote a line\" stream=stderr line=short cut=false\n",
+				" truncated=true\nlevel=INFO msg=\"plugin wrote a line\" stream=stderr line=short truncated=false\n",
 		},
 		"nothing yet": {"", ""},
 	} {

@@ -129,7 +129,7 @@ func TestHost_LogsPluginOutput(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"level":"WARN","msg":"from the plugin","sink":"watcher","answer":42,"plugin_sink":"forged"`,
-		`"msg":"plugin wrote a line","sink":"watcher","stream":"stdout","line":"on stdout","cut":false`,
+		`"msg":"plugin wrote a line","sink":"watcher","stream":"stdout","line":"on stdout","truncated":false`,
 	} {
 		r.until(want, func() bool { return strings.Contains(r.log.String(), want) })
 	}
