@@ -37,6 +37,8 @@ const (
 	// dropped entries, and reads state and log again, in case the node's log reader hangs or a rollback of Redis went
 	// unnoticed.
 	maintainInterval = 5 * time.Second
+	// minTrimBytes is the minimum size of the notifications between two rounds of maintenance, apart from the interval.
+	minTrimBytes = 1 << 20
 	retryMin         = 100 * time.Millisecond
 	retryMax         = 5 * time.Second
 )
@@ -117,6 +119,7 @@ type Dispatcher struct {
 	// The following fields belong to dispatchLoop.
 
 	maintainAt      time.Time // of the next round of maintenance
+	bytesSinceTrim  int64     // dispatched since the last round
 	matcher         *Matcher
 	recorded        *Matcher // of the last RecordSinks
 	sinks           []string
@@ -364,9 +367,21 @@ func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string)
 	return err
 }
 
+// trimEarly runs maintenance before its time if an eighth of the maximum size of the log was dispatched since the last
+// round. A burst could fill Redis otherwise.
+func (d *Dispatcher) trimEarly(ctx context.Context) error {
+	if d.bytesSinceTrim < minTrimBytes {
+		return nil
+	}
+	if limit := d.opts.Retention().MaxBytes; limit == 0 || d.bytesSinceTrim < limit/8 {
+		return nil
+	}
+	return d.runMaintenance(ctx)
+}
+
 // runMaintenance logs dropped entries, saves the position and trims the log.
 func (d *Dispatcher) runMaintenance(ctx context.Context) error {
-	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
+	d.maintainAt, d.bytesSinceTrim = time.Now().Add(backoff.Jitter(maintainInterval)), 0
 	d.logDropped()
 	if _, err := d.savePosition(ctx); err != nil {
 		return err

@@ -76,9 +76,15 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			}
 		}
 		r.To, r.EntriesCovered = list[n-1].Cursor, d.unmatched+n
+		for i := range list[:n] {
+			d.bytesSinceTrim += int64(len(list[i].Data))
+		}
 		list = list[n:]
 		if len(r.Matches) == 0 && d.allJoined && r.EntriesCovered < positionSaveEntries {
 			d.unmatchedTo, d.unmatched = r.To, r.EntriesCovered
+			if err := d.trimEarly(ctx); err != nil {
+				return true, err
+			}
 			continue
 		}
 		result, err := d.opts.Queues.Enqueue(ctx, r)
@@ -92,6 +98,9 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			if err := d.countAccounts(ctx); err != nil {
 				return true, err
 			}
+		}
+		if err := d.trimEarly(ctx); err != nil {
+			return true, err
 		}
 	}
 	return false, nil

@@ -77,8 +77,13 @@ func TestConnLimits_EvictsIdleConnections(t *testing.T) {
 	}
 	kept, silent := dial(t, s), dial(t, s)
 	testkit.WaitForValue(t, "two connections", 2, func() int64 { return counts.open.Load() })
-	request(kept, "/") // is now idle for a shorter time than silent
+	request(kept, "/") // is then idle for a shorter time than silent
 	answered(kept)
+	testkit.WaitForValue(t, "two idle connections", 2, func() int {
+		s.limiter.mu.Lock()
+		defer s.limiter.mu.Unlock()
+		return s.limiter.idle.Len()
+	})
 	busy := dial(t, s)
 	request(busy, "/slow")
 	<-entered

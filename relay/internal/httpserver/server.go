@@ -96,6 +96,7 @@ type Server struct {
 	opt      Options
 	listener net.Listener
 	http     *http.Server
+	limiter  *connLimiter
 	newConns newConns
 	close    sync.Once
 }
@@ -103,10 +104,9 @@ type Server struct {
 // Listen opens the listener and loads the certificate, so their errors are reported at start. It does not serve yet.
 func Listen(o Options) (*Server, error) {
 	o = o.withDefaults()
-	s := &Server{opt: o, http: newHTTPServer(o)}
-	limiter := newConnLimiter(o)
+	s := &Server{opt: o, http: newHTTPServer(o), limiter: newConnLimiter(o)}
 	s.http.ConnState = func(conn net.Conn, state http.ConnState) {
-		limiter.onState(conn, state)
+		s.limiter.onState(conn, state)
 		s.newConns.onState(conn, state)
 	}
 	if o.CertFile != "" || o.KeyFile != "" {
@@ -126,7 +126,7 @@ func Listen(o Options) (*Server, error) {
 			return nil, fmt.Errorf("cannot listen, choose another %s.listen: %w", o.Name, err)
 		}
 	}
-	l = &limitListener{l, limiter}
+	l = &limitListener{l, s.limiter}
 	if len(o.TrustedProxies.Networks) > 0 {
 		l = newProxyListener(l, o)
 	}

@@ -381,27 +381,18 @@ func TestDecode_DuplicateAmongManyMembers(t *testing.T) {
 	}
 }
 
-func TestIDSource_IncreasesAndDiffers(t *testing.T) {
+func TestNewID(t *testing.T) {
 	t.Parallel()
-	s := newIDSource()
-	clock := time.Unix(0x5f000000, 0)
-	s.now = func() time.Time { return clock }
-	first := s.next()
-	if !strings.HasPrefix(first, "5f000000000000") {
-		t.Errorf("got %s", first)
-	}
-	seen := map[string]bool{first: true}
-	for last, i := first, 0; i < 1000; i++ {
-		if i == 500 {
-			clock = clock.Add(-time.Hour) // a clock set back must not repeat an ID
+	now := time.Unix(0x5f000000, 0)
+	seen := make(map[string]bool)
+	for range 1000 {
+		id := newID(now)
+		if !strings.HasPrefix(id, "5f000000") || len(id) != 24 || seen[id] {
+			t.Fatalf("got ID %s", id)
 		}
-		id := s.next()
-		if id <= last || seen[id] || len(id) != 24 {
-			t.Fatalf("got ID %s after %s", id, last)
-		}
-		last, seen[id] = id, true
+		seen[id] = true
 	}
-	if other := newIDSource(); other.owner == s.owner {
-		t.Error("two sources have the same owner")
+	if earlier := newID(now.Add(-time.Second)); seen[earlier] || earlier >= newID(now) {
+		t.Errorf("got ID %s for the second before", earlier)
 	}
 }

@@ -82,6 +82,22 @@ func TestRun_RenewsLease(t *testing.T) {
 	})
 }
 
+// The holder of a lease trims the log, which frees memory.
+func TestTryAcquire_FullRedis(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	if err := b.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	l := b.Lease("x", time.Minute)
+	value := l.m.newValue()
+	for _, what := range []string{"acquire", "renew"} {
+		if held, err := l.tryAcquire(t.Context(), value); err != nil || !held {
+			t.Errorf("%s: got %t, %v, want the lease", what, held, err)
+		}
+	}
+}
+
 // After an error the next attempt comes sooner than while another process holds the lease.
 func TestRun_RetriesSoonAfterError(t *testing.T) {
 	t.Parallel()

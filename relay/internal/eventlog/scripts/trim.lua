@@ -14,7 +14,7 @@ for i = 1, #info, 2 do
 end
 
 -- The lag follows from two counters. Without them, count up to a thousand entries after the position.
-local lag = -1
+local lag, added = -1, nil
 local counted = redis.call('HGET', dispatched, 'added')
 if total and counted then
   lag = total - tonumber(counted)
@@ -23,7 +23,7 @@ if lag < 0 then
   local ahead = #redis.call('XRANGE', log, '(' .. position, '+', 'COUNT', 1000)
   if ahead < 1000 then
     lag = ahead
-    if total then redis.call('HSET', dispatched, 'added', total - ahead) end
+    if total then added = total - ahead end
   end
 end
 
@@ -42,4 +42,6 @@ if maxlen > 0 and lag >= 0 then
   if lag > keep then keep = lag end
   removed = removed + redis.call('XTRIM', log, 'MAXLEN', '~', string.format('%.0f', keep))
 end
+-- A full Redis rejects the first write of a script unless it can only free memory, so this one comes last.
+if added then redis.pcall('HSET', dispatched, 'added', added) end
 return {removed, lag}

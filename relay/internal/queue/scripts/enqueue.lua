@@ -16,6 +16,10 @@ if position ~= from or (generation ~= '' and generation ~= current) then
   return {0, position, current, 0, 0}
 end
 
+-- A full Redis rejects the first write of a script unless it can only free memory. Without matches, the position must
+-- advance nevertheless, so that the log can be trimmed.
+if #ARGV < 6 + queues then redis.call('HDEL', dispatched, '') end
+
 local missing = 0
 local i = 6 + queues
 while i <= #ARGV do

@@ -6,6 +6,10 @@
 -- ARGV: 1 or 0 for serve; then for each sink its name, and 1 or 0 for "from the start".
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 
+-- A full Redis rejects the first write of a script unless it can only free memory. A dispatcher must start in a full Redis,
+-- because it trims the log.
+redis.call('HDEL', sinks, '')
+
 -- If nothing was ever dispatched, the whole log is new to every sink.
 local stored = redis.call('HGET', dispatched, 'position')
 local position, last = stored or '0-0', '0-0'
