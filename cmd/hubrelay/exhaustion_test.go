@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
@@ -37,9 +38,11 @@ func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
 	for i := range attackers {
 		openIdle(t, d.Public, []string{answered, slowHeader, unreadBody, ""}[i%requestKinds], i%requestKinds == 0)
 	}
-	for range 100 {
-		openIdle(t, d.Health, "", false)
+	for i := range 100 {
+		openIdle(t, d.Health, []string{"", "GET /metrics HTTP/1.1\r\nHost: " + d.Health + "\r\nContent-Length: 1000\r\n\r\n"}[i%2], false)
 	}
+	testkit.Eventually(t, "readiness", d.Ready(http.StatusOK))
+	testkit.Eventually(t, "metrics", getOK("http://"+d.Health+"/metrics", ""))
 	// Idle connections made room for all new ones. On a slow machine, some ended before at their timeout.
 	if got := d.Metric(t, `hubrelay_connections_rejected_total{limit="total",listener="server"}`); got != 0 {
 		t.Errorf("%v connections were rejected, want none", got)
@@ -48,13 +51,50 @@ func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
 		t.Errorf("%v connections are open, want at most %d", got, files-128)
 	}
 
-	testkit.Eventually(t, "readiness", d.Ready(http.StatusOK))
 	ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "the webhook", hooks.receivedAll(ids))
 	ws.wait(t, 1)
 	late := d.connect(t, opsKey, "hub-1", "")
 	d.Publish(t, "hub-1", "application/json", plain, nil)
 	late.wait(t, 1)
+}
+
+// Clients without credentials do not lock operators out with requests that never end.
+func TestConnections_UnfinishedRequestsDoNotLockOperatorsOut(t *testing.T) {
+	t.Parallel()
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, sinks: consoleTokens})
+	host := "Host: " + d.Admin + "\r\nContent-Length: 1000\r\n\r\n{"
+	for i := range 120 {
+		openIdle(t, d.Admin, []string{
+			"POST " + adminapi.SessionPath + " HTTP/1.1\r\nContent-Type: application/json\r\n" + host,
+			"POST /api/streams/explain HTTP/1.1\r\n" + host,
+			"GET / HTTP/1.1\r\n" + host,
+		}[i%3], false)
+	}
+	// While all of them arrive at once, none is known to be unfinished.
+	testkit.Eventually(t, "an operator", getOK("http://"+d.Admin+"/api/status", adminToken))
+}
+
+// getOK returns a function that gets a URL. Its error is nil if the status is 200.
+func getOK(url, token string) func() error {
+	return func() error {
+		r, err := http.NewRequest(http.MethodGet, url, http.NoBody)
+		if err != nil {
+			return err
+		}
+		if token != "" {
+			r.Header.Set("Authorization", "Bearer "+token)
+		}
+		response, err := http.DefaultClient.Do(r)
+		if err != nil {
+			return err
+		}
+		_ = response.Body.Close()
+		if response.StatusCode != http.StatusOK {
+			return fmt.Errorf("%s: got status %d", url, response.StatusCode)
+		}
+		return nil
+	}
 }
 
 // openIdle opens a connection until the test ends, and sends a request or a part of one. The relay may close it.

@@ -28,6 +28,8 @@ const (
 	requestTimeout = 30 * time.Second
 	// maxResponseBody is the maximum size of a response in bytes. The IDs for a body of 1 MiB need much less.
 	maxResponseBody = 8 << 20
+	// maxErrorBody is the maximum size of an error response in bytes. Longer ones have no code.
+	maxErrorBody = 64 << 10
 	// maxErrorText is the maximum length of a text of the server in an error.
 	maxErrorText = 500
 )
@@ -149,7 +151,11 @@ func (c *Client) doRequest(
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBody+1))
+	limit := int64(maxResponseBody)
+	if response.StatusCode/100 != 2 {
+		limit = maxErrorBody
+	}
+	text, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
 	if err != nil {
 		return nil, fmt.Errorf("read the response: %w", err)
 	}

@@ -121,17 +121,18 @@ func New(o Options) *Admin {
 // files of the console, which contain no data.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := a.hosts.check(r, "admin.listen"); err != nil {
-		httpserver.WriteError(w, r, err)
+		reject(w, r, err)
 		return
 	}
 	isFile := a.console.Has(r.URL.Path)
 	if err := checkOrigin(r); err != nil && (!isFile || !isNavigation(r)) {
-		httpserver.WriteError(w, r, err)
+		reject(w, r, err)
 		return
 	}
 	hasSessions := a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath
 	switch {
 	case isFile:
+		endSoon(w, r)
 		a.console.ServeHTTP(w, r)
 	case hasSessions && r.Method == http.MethodPost:
 		a.signIn(w, r)
@@ -142,6 +143,24 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+func reject(w http.ResponseWriter, r *http.Request, err *relay.Error) {
+	endSoon(w, r)
+	httpserver.WriteError(w, r, err)
+}
+
+// endSoon is called before the response to a request that anybody may send. Its connection makes room for others.
+func endSoon(w http.ResponseWriter, r *http.Request) {
+	httpserver.EndSoon(w, r)
+	skipBody(w, r)
+}
+
+// skipBody makes net/http respond without waiting for a body that is not read, and may never end.
+func skipBody(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		w.Header().Set("Connection", "close")
+	}
+}
+
 // serveCaller handles a request whose caller must be known.
 func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
 	caller, err := a.opt.Authenticator.Authenticate(r)
@@ -149,7 +168,7 @@ func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
 		if err.Code == relay.CodeAuthInvalid && !isSessionCheck(r) {
 			err = a.countAuthFailure(w, r, err)
 		}
-		httpserver.WriteError(w, r, err)
+		reject(w, r, err)
 		return
 	}
 	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {

@@ -2,6 +2,7 @@ package adminserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -38,9 +39,10 @@ func newAPIHandler(opt Options) *apiHandler {
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
 	h.handleQuarantine(opt.Quarantine)
-	handleOperation(h, adminapi.SearchEvents(), withComponent(opt.Events, searchEvents))
-	handleOperation(h, adminapi.ShowEvent(), withComponent(opt.Sinks, showEvent))
-	handleOperation(h, adminapi.ListDeliveries(), withComponent(opt.Sinks, listDeliveries))
+	searches := make(chan struct{}, maxSearches)
+	handleOperation(h, adminapi.SearchEvents(), withLimit(searches, withComponent(opt.Events, searchEvents)))
+	handleOperation(h, adminapi.ShowEvent(), withLimit(searches, withComponent(opt.Sinks, showEvent)))
+	handleOperation(h, adminapi.ListDeliveries(), withLimit(searches, withComponent(opt.Sinks, listDeliveries)))
 	handleOperation(h, adminapi.RetryDeliveries(), withComponent(opt.Sinks, retryDeliveries))
 	handleOperation(h, adminapi.DropDeliveries(), withComponent(opt.Sinks, dropDeliveries))
 	handleOperation(h, adminapi.ListSources(), withComponent(opt.Sources, listSources))
@@ -48,7 +50,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))
 	h.handleKeys(opt.Keys)
 	handleOperation(h, adminapi.CheckKey(), withComponent(opt.Access, checkKey))
-	handleOperation(h, adminapi.ExplainStream(), withComponent(opt.Access, explainStream))
+	handleOperation(h, adminapi.ExplainStream(), withLimit(searches, withComponent(opt.Access, explainStream)))
 	handleOperation(h, adminapi.ListJobs(), withComponent(opt.Jobs, listJobs))
 	handleOperation(h, adminapi.ShowJob(), withComponent(opt.Jobs, showJob))
 	handleOperation(h, adminapi.CreateJob(), withComponent(opt.Jobs, createJob))
@@ -132,15 +134,39 @@ func withComponent[Component, Request, Response any](
 	return func(r *http.Request, request Request) (Response, error) { return f(c, r, request) }
 }
 
+// Searches read much of the log or of the history from Redis, which delays everything else.
+const (
+	maxSearches   = 2 // at the same time, per node
+	maxSearchWait = 10 * time.Second
+)
+
+// withLimit returns a handler that runs f while it holds one of the slots. It returns 503.not-ready if none becomes free.
+func withLimit[Request, Response any](
+	slots chan struct{}, f func(*http.Request, Request) (Response, error),
+) func(*http.Request, Request) (Response, error) {
+	return func(r *http.Request, request Request) (response Response, err error) {
+		ctx, cancel := context.WithTimeout(r.Context(), maxSearchWait)
+		defer cancel()
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return response, relay.NewError(relay.CodeNotReady, "too many searches are running; repeat the request later")
+		}
+		defer func() { <-slots }()
+		return f(r, request)
+	}
+}
+
 // registerHandler registers a handler for requests with a body of up to maxBody bytes. It returns the body of the response.
 func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f func(*http.Request) (any, error)) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if err := requireRole(r, op.Role); err != nil {
 			h.recordRequest(r, op, string(err.Code))
-			httpserver.WriteError(w, r, err)
+			reject(w, r, err)
 			return
 		}
 		if op.Method == http.MethodGet {
+			skipBody(w, r)
 			h.serve(w, r, maxBody, f)
 			return
 		}
@@ -167,10 +193,11 @@ func (h *apiHandler) serve(
 ) (outcome string) {
 	r.Body = http.MaxBytesReader(w, r.Body, int64(maxBody))
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
-		// Replays may take long. They end when the connection is closed.
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(time.Hour))
+		_ = control.SetReadDeadline(time.Now().Add(bodyTime))
 		_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
+		// Replays may take long. They end when the connection is closed.
+		r.Body = &endingBody{r.Body, func() { _ = control.SetReadDeadline(time.Now().Add(time.Hour)) }}
 	}
 	body, err := f(r)
 	if err != nil {
@@ -179,6 +206,23 @@ func (h *apiHandler) serve(
 		return string(public.Code)
 	}
 	return h.writeResponse(w, r, body)
+}
+
+// bodyTime is the time within which the body of a request must arrive. It holds one of few connections.
+const bodyTime = 20 * time.Second
+
+// endingBody is a body that calls ended at its end.
+type endingBody struct {
+	io.ReadCloser
+	ended func()
+}
+
+func (b *endingBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(err, io.EOF) {
+		b.ended()
+	}
+	return n, err
 }
 
 // writeResponse writes the response of a successful request and returns its outcome for the audit log.

@@ -29,6 +29,7 @@ type Log struct {
 	conn        *redisconn.Conn
 	keys        keyspace.Space
 	groupCommit groupCommit
+	searched    replySize
 }
 
 // New returns the log.

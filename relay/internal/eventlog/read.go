@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -111,14 +112,48 @@ type Entry struct {
 	Publisher Publisher
 }
 
+// replySize adapts the number of entries of a search to their size, because Redis builds a reply in its memory before it
+// sends it. It may be used concurrently.
+type replySize struct {
+	entryBytes atomic.Int64 // of recent replies, 0 if there was none
+}
+
+const (
+	targetReplyBytes                 = 2 << 20
+	firstReplyEntries                = 64
+	minReplyEntries, maxReplyEntries = 8, 500
+)
+
+func (s *replySize) count() int {
+	n := s.entryBytes.Load()
+	if n == 0 {
+		return firstReplyEntries
+	}
+	return int(max(minReplyEntries, min(targetReplyBytes/n, maxReplyEntries)))
+}
+
+// record forgets large entries slowly, because others may follow.
+func (s *replySize) record(entries []resp.Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	var sum int64
+	for i := range entries {
+		sum += int64(len(entries[i].Body))
+	}
+	s.entryBytes.Store(max(sum/int64(len(entries)), s.entryBytes.Load()*7/8, 1))
+}
+
 // ReadBefore returns up to count entries of a partition's log, the newest first. end is a stream ID, which the result
 // includes, or excludes if end starts with "(". "+" is the end of the log. If notifications are large, the result may be
 // shorter than count although more follow. It is empty only if there are no more.
 func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count int) ([]Entry, error) {
+	count = min(count, l.searched.count())
 	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
+	l.searched.record(entries)
 	list := make([]Entry, len(entries))
 	for i, e := range entries {
 		list[i] = Entry{Notification: toNotification(e), Publisher: publisherOf(e)}
@@ -131,7 +166,6 @@ func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count i
 const (
 	nearTime    = 1500 * time.Millisecond
 	maxNearTime = 15 * time.Second
-	nearCount   = 1000
 )
 
 // FindNear finds the entry with an ID that was stored about at a time. It reads up to half a minute of the log of all
@@ -162,11 +196,13 @@ func FindNear(
 }
 
 func findBetween(ctx context.Context, c *redisconn.Conn, key, id, from, to string) (e Entry, found bool, err error) {
+	var size replySize
 	for {
-		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", nearCount)
+		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", size.count())
 		if err != nil || len(entries) == 0 {
 			return Entry{}, false, redisconn.WrapError(readLogOperation, err)
 		}
+		size.record(entries)
 		for _, e := range entries {
 			if n := toNotification(e); n.ID == id {
 				return Entry{Notification: n, Publisher: publisherOf(e)}, true, nil

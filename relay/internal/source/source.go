@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
+	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
@@ -29,6 +30,9 @@ const (
 	// Redis is unreachable, nothing more is read from the upstream.
 	maxWaiting      = 8 << 20
 	maxWaitingCount = 2048
+	// After maxGapReports, a gap is logged and reported to operators at most once per gapReportInterval.
+	maxGapReports     = 10
+	gapReportInterval = 10 * time.Second
 	// maxMessage is the maximum size of a message. Only the beginning of a larger one goes to the quarantine.
 	maxMessage = 2 * ingest.MaxNotification
 
@@ -142,6 +146,7 @@ func (s *Source) runWithLease(ctx context.Context) error {
 		Source: s, position: position, status: newStatus(s.opt.Node),
 		messages: make(chan message, maxWaitingCount), inFlightBytes: semaphore.NewWeighted(maxWaiting),
 		cursor: stats.Cursor, savedCursor: stats.Cursor, wasConnected: stats.HasPosition,
+		gapReports: rate.NewLimiter(rate.Every(gapReportInterval), maxGapReports),
 	}
 	group.Go(func() error { return t.readLoop(ctx) })
 	group.Go(func() error { return t.storeLoop(ctx) })
@@ -191,7 +196,8 @@ type session struct {
 	warnedNoCursors bool   // whether the missing cursors were logged
 
 	// Used by the writer only:
-	savedCursor string // last stored cursor
+	savedCursor string        // last stored cursor
+	gapReports  *rate.Limiter // an upstream can send any number of gaps
 }
 
 // message is passed from the reader to the writer.
@@ -212,7 +218,7 @@ type message struct {
 // isNotification reports whether the message is a notification.
 func (m *message) isNotification() bool { return m.data != nil && m.rejectReason == "" }
 
-func (m *message) size() int64 { return int64(min(len(m.data)+256, maxWaiting)) }
+func (m *message) size() int64 { return int64(min(len(m.data)+len(m.cursor)+256, maxWaiting)) }
 
 // enqueue passes a message to the writer. It blocks while too many messages are waiting.
 func (t *session) enqueue(ctx context.Context, m message) error {

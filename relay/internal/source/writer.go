@@ -134,6 +134,9 @@ func (t *session) reportGap(ctx context.Context, m message) {
 		}
 		return
 	}
+	if !t.gapReports.Allow() { // the stats count all of them
+		return
+	}
 	t.opt.Log.ErrorContext(ctx, "notifications of the upstream are missing", "reason", m.gap, "cursor",
 		relay.Truncate(t.savedCursor, 200))
 	sum := sha256.Sum256([]byte(t.opt.Name + "\n" + t.opt.Hub + "\n" + t.savedCursor))
