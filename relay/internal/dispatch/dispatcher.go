@@ -39,8 +39,8 @@ const (
 	maintainInterval = 5 * time.Second
 	// minTrimBytes is the minimum size of the notifications between two rounds of maintenance, apart from the interval.
 	minTrimBytes = 1 << 20
-	retryMin         = 100 * time.Millisecond
-	retryMax         = 5 * time.Second
+	retryMin     = 100 * time.Millisecond
+	retryMax     = 5 * time.Second
 )
 
 // Queues are the queues of the sinks and their positions. See [queue.Store].

@@ -1,6 +1,7 @@
 package publicapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
 const (
@@ -32,7 +34,7 @@ const (
 	maxDrainTime = 5 * time.Second
 )
 
-// bodyBudget is the memory for the bodies of all requests. One key gets at most half of it. A request that is alone gets
+// bodyBudget is the memory for the bodies of all requests and their decoded notifications. One key gets at most half of it. A request that is alone gets
 // what it needs. It may be used concurrently.
 type bodyBudget struct {
 	max int64
@@ -168,17 +170,38 @@ func (a *API) bodyTime(n int) time.Duration {
 	return bodyGrace + time.Duration(int64(n)*int64(time.Second)/a.opt.MinBodyRate)
 }
 
-// growBody gives the buffer a capacity. It returns 503.not-ready with Retry-After if there is no memory for it.
-func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, size int) *relay.Error {
+// reserveBytes takes memory for a body until it holds size bytes. It returns 503.not-ready with Retry-After if there is none.
+func (a *API) reserveBytes(w http.ResponseWriter, r *http.Request, b *requestBody, size int64) *relay.Error {
+	more := size - b.held
+	if more <= 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
-	more := int64(size) - b.held
 	if err := a.budget.acquireBytes(ctx, b.key, b.held, more); err != nil {
 		setRetryAfter(w, a.bodyWait)
 		return relay.NewError(relay.CodeNotReady,
 			"too many request bodies are in progress, and nothing was stored; repeat the request later")
 	}
 	b.held += more
+	return nil
+}
+
+// notificationBytes is the memory for a decoded notification and its command for Redis, apart from its text.
+const notificationBytes = 512
+
+// decodedBytes returns the memory for a body, its notifications and their commands for Redis. Each notification has at least
+// one brace, and its normal form contains the trace of the request.
+func decodedBytes(body []byte, trace relay.Trace) int64 {
+	count := min(bytes.Count(body, []byte("{")), ingest.MaxBatch)
+	return int64(3*len(body) + count*(notificationBytes+2*(len(trace.Parent)+len(trace.State))))
+}
+
+// growBody gives the buffer a capacity. Its error is that of reserveBytes.
+func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, size int) *relay.Error {
+	if err := a.reserveBytes(w, r, b, int64(size)); err != nil {
+		return err
+	}
 	if cap(b.buf) < size {
 		grown := make([]byte, len(b.buf), size)
 		copy(grown, b.buf)

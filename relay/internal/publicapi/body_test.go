@@ -8,11 +8,14 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
 // unfinishedBody starts a publish request whose body never ends, and returns its connection.
@@ -131,4 +134,41 @@ func TestBodyBudget(t *testing.T) {
 			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byKey, b.waiting)
 		}
 	})
+}
+
+// blockedPublisher blocks in Publish until proceed is closed.
+type blockedPublisher struct{ entered, proceed chan struct{} }
+
+func (p blockedPublisher) Publish(context.Context, ingest.Publication) ([]string, error) {
+	p.entered <- struct{}{}
+	<-p.proceed
+	return nil, nil
+}
+
+// The budget contains the notifications of a body, which can take far more memory than the body.
+func TestBody_BudgetContainsNotifications(t *testing.T) {
+	t.Parallel()
+	publisher := blockedPublisher{make(chan struct{}, 3), make(chan struct{})}
+	f := newFixture(t, func(o *Options) { o.MaxBodyMemory, o.Publisher = 2<<20, publisher }, nil)
+	f.api.bodyWait = 50 * time.Millisecond
+	body := strings.Repeat(`{"topic":"hub.updated"}`+"\n", 1000)
+	publish := func(key string) int {
+		return f.do("POST", pathNotifications, body, "Authorization", "Bearer "+key, "X-Hub-Id", "h1", "Content-Type",
+			"application/x-ndjson").status
+	}
+	var wg sync.WaitGroup
+	for _, key := range []string{"ops", "one"} {
+		wg.Go(func() {
+			if status := publish(key); status != http.StatusAccepted {
+				t.Errorf("first request of %s: got %d, want 202", key, status)
+			}
+		})
+	}
+	<-publisher.entered
+	<-publisher.entered
+	if status := publish("ops"); status != http.StatusServiceUnavailable {
+		t.Errorf("request beyond half of the budget: got %d, want 503", status)
+	}
+	close(publisher.proceed)
+	wg.Wait()
 }

@@ -39,10 +39,13 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error)
 		return err
 	}
 	defer done()
+	trace := relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
+	if err := a.reserveBytes(w, r, b, decodedBytes(b.buf, trace)); err != nil {
+		return err
+	}
 	p := ingest.Publication{
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeatKey, Body: b.buf,
-		Address: a.publisherAddress(r), Topics: key.Topics,
-		Trace: relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
+		Address: a.publisherAddress(r), Topics: key.Topics, Trace: trace,
 	}
 	if key.AccountID == auth.Wildcard {
 		p.AnyAccount = true
