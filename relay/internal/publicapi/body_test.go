@@ -69,9 +69,11 @@ func TestBody_Budget(t *testing.T) {
 		}
 		a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h1", "Content-Type",
 			"application/json")
-		if code, _, _ := a.envelope(t); a.status != http.StatusServiceUnavailable || code != "503.not-ready" ||
-			a.header.Get("Retry-After") == "" {
+		if a.status != http.StatusServiceUnavailable {
 			return fmt.Errorf("got %d", a.status)
+		}
+		if code, _, _ := a.envelope(t); code != "503.not-ready" || a.header.Get("Retry-After") == "" {
+			t.Fatalf("got %s with headers %v", a.body, a.header)
 		}
 		return nil
 	})

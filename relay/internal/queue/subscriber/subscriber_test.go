@@ -1,6 +1,7 @@
 package subscriber_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -255,6 +256,30 @@ func TestSubscriber_LimitsEntriesInMemory(t *testing.T) {
 	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n > 513 {
 		t.Errorf("got %d entries in memory, want at most 513", n)
 	}
+}
+
+// Entries of 100 KB are limited by their size: one read has at most 128, and one more is sent in advance.
+func TestSubscriber_LimitsBytesInMemory(t *testing.T) {
+	t.Parallel()
+	r := newTestRedis(t)
+	const count = 600
+	payload := bytes.Repeat([]byte("x"), 100_000)
+	for i := range count {
+		if err := r.pub.Publish("q", message.NewMessage(strconv.Itoa(i), payload)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := r.subscriber(func(c *subscriber.Config) { c.ClaimInterval = 10 * time.Millisecond })
+	c := r.subscribe(s, "q")
+	first := next(t, c)
+	r.publish("other", 0, 1)
+	next(t, r.subscribe(s, "other")).Ack()
+	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n > 2*128 {
+		t.Errorf("got %d entries in memory, want at most 256", n)
+	}
+	first.Ack()
+	ackAll(t, c, 1, count)
+	r.expectEmpty("q")
 }
 
 func TestSubscribe_InterruptsBlockedRead(t *testing.T) {

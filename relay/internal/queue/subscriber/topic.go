@@ -25,6 +25,7 @@ type topicQueue struct {
 	// with that key is in flight or ready.
 	waitingByKey    map[string][]*queueEntry
 	waitingCount    int  // entries in waitingByKey
+	waitingBytes    int  // of the entries in ready and waitingByKey
 	activeWorkers   int  // of the active subscription
 	unflushedAcks   int  // acked entries whose ack is not stored
 	skippedForSpace bool // the reader skipped this topic because it had no space
@@ -113,7 +114,7 @@ func (t *topicQueue) hasSpace() bool {
 }
 
 func (t *topicQueue) hasSpaceLocked() bool {
-	return t.ready.len()+t.waitingCount < max(t.maxInFlight, topicBufferSize)
+	return t.ready.len()+t.waitingCount < max(t.maxInFlight, topicBufferSize) && t.waitingBytes < topicBufferBytes
 }
 
 // add queues new entries of one stream and starts workers for them. releases is the result of countReleases before
@@ -143,6 +144,7 @@ func (t *topicQueue) add(entries []*queueEntry, releases int) {
 }
 
 func (t *topicQueue) enqueueLocked(e *queueEntry) {
+	t.waitingBytes += len(e.body)
 	if e.key != "" {
 		if waiting, busy := t.waitingByKey[e.key]; busy {
 			t.waitingByKey[e.key] = append(waiting, e)
@@ -179,6 +181,7 @@ func (t *topicQueue) nextEntry(sub *subscription, done *queueEntry) *queueEntry 
 		return nil
 	}
 	e := t.ready.popFront()
+	t.waitingBytes -= len(e.body)
 	t.unlockAndRefill()
 	return e
 }
@@ -206,6 +209,7 @@ func (t *topicQueue) unblockLocked(key string) {
 func (t *topicQueue) putBack(e *queueEntry) {
 	t.mu.Lock()
 	t.ready.pushFront(e)
+	t.waitingBytes += len(e.body)
 	t.mu.Unlock()
 }
 
@@ -254,7 +258,7 @@ func (t *topicQueue) finishLocked(sub *subscription) {
 			left = append(left, waiting...)
 		}
 		clear(t.waitingByKey)
-		t.waitingCount = 0
+		t.waitingCount, t.waitingBytes = 0, 0
 		markReleasing(left)
 	}
 	t.mu.Unlock()
