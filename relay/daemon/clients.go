@@ -26,7 +26,7 @@ func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder
 		OnBroadcast:     recorder.RecordClients,
 		CursorKey:       cursorKey,
 		Limits:          clients.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
-		Log:             d.log.With("component", "hub"), Observer: hubObserver{d.metrics},
+		Log:             d.log.With("component", "clients"), Observer: hubObserver{d.metrics},
 	}
 }
 

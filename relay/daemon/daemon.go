@@ -2,7 +2,7 @@
 // is the only package that commands import from the relay.
 //
 // Only wiring belongs here. Decisions about events, connections or deliveries belong to the packages of these
-// components. [Daemon.Run] shows what starts and stops when.
+// components. Daemon.start shows what starts and stops when.
 package daemon
 
 import (
@@ -139,8 +139,8 @@ func (d *Daemon) stop(group *lifecycle.Group, health *adminserver.Health) {
 // stopMargin is the time to close Redis and the listeners, in addition to the grace period of running work.
 const stopMargin = 5 * time.Second
 
-// start starts all components. Each may use the ones before it, and stops before they do. The health listener stops
-// last, so probes and metrics show the shutdown.
+// start starts all components. Each may use the ones before it, and stops before they do. Only the audit file stops after
+// the health listener, so probes and metrics show the shutdown.
 func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *adminserver.Health) error {
 	var addresses Addresses
 	var err error
@@ -200,6 +200,8 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Log: s.log, Leases: s.leases, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
 		ConfigWarning: d.reloads.OperatorWarning,
 	})
+	group.Start(ctx, "node status", reporter.Run)
+	group.Start(ctx, "sources", sources.run)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
@@ -212,8 +214,6 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, instance); err != nil {
 		return err
 	}
-	group.Start(ctx, "node status", reporter.Run)
-	group.Start(ctx, "sources", sources.run)
 	if d.options.Reload != nil {
 		d.startReload(ctx, group, streams, deliveries, sources)
 	}

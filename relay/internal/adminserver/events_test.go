@@ -4,7 +4,9 @@ import (
 	"context"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -95,4 +97,45 @@ func TestEvents_Queries(t *testing.T) {
 			t.Errorf("%s: got %d %s, want %q", path, status, body, want)
 		}
 	}
+}
+
+// blockedEvents blocks each search until its context ends, or proceed is closed.
+type blockedEvents struct{ running, proceed chan struct{} }
+
+func (e blockedEvents) Search(ctx context.Context, _ history.Query) (history.Result, error) {
+	e.running <- struct{}{}
+	select {
+	case <-e.proceed:
+		return history.Result{}, nil
+	case <-ctx.Done():
+		return history.Result{}, ctx.Err()
+	}
+}
+
+func TestAPI_LimitsSearches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := blockedEvents{make(chan struct{}, 10), make(chan struct{})}
+		a := newOpen(Options{Events: e})
+		var wg sync.WaitGroup
+		for range maxSearches {
+			wg.Go(func() {
+				if w := get(a, "GET", "/api/events", "127.0.0.1"); w.Code != 200 {
+					t.Errorf("got %d %s, want 200", w.Code, w.Body)
+				}
+			})
+		}
+		synctest.Wait()
+		start := time.Now()
+		if w := get(a, "GET", "/api/events", "127.0.0.1"); w.Code != 503 || !strings.Contains(w.Body.String(), "too many searches") {
+			t.Errorf("got %d %s, want 503", w.Code, w.Body)
+		}
+		if waited := time.Since(start); waited != maxSearchWait {
+			t.Errorf("waited %s, want %s", waited, maxSearchWait)
+		}
+		if n := len(e.running); n != maxSearches {
+			t.Errorf("%d searches were running, want %d", n, maxSearches)
+		}
+		close(e.proceed)
+		wg.Wait()
+	})
 }

@@ -1,6 +1,8 @@
 package eventlog
 
 import (
+	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -158,4 +160,39 @@ func TestFindNear(t *testing.T) {
 			t.Errorf("at another time: got %t, %v", found, err)
 		}
 	})
+}
+
+// Redis builds a reply in its memory, so a search reads few large entries at once.
+func TestReadBefore_AdaptsToSize(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	var list []relay.Notification
+	for i := range 200 {
+		n := notification("h", i)
+		n.Data = bytes.Repeat([]byte("x"), 200_000)
+		list = append(list, n)
+	}
+	for chunk := range slices.Chunk(list, 20) {
+		if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: chunk}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found, reads := 0, 0
+	for end := "+"; ; reads++ {
+		page, err := b.ReadBefore(t.Context(), 0, end, 1000)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(page) == 0 {
+			break
+		}
+		if reads > 0 && len(page) > 12 {
+			t.Errorf("read %d has %d entries of 200 KB, want at most 12", reads, len(page))
+		}
+		found += len(page)
+		end = "(" + page[len(page)-1].Cursor
+	}
+	if found != len(list) {
+		t.Errorf("got %d entries, want %d", found, len(list))
+	}
 }

@@ -18,7 +18,6 @@ import (
 	"bytes"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -49,18 +48,19 @@ type Defaults struct {
 // contain the position: line and column (400) or a JSON pointer.
 type Decoder struct {
 	catalog *relay.Catalog
+	ids     *idSource
 	states  sync.Pool
 }
 
 // NewDecoder returns a decoder that accepts the topics of catalog.
 func NewDecoder(catalog *relay.Catalog) *Decoder {
-	d := &Decoder{catalog: catalog}
+	d := &Decoder{catalog: catalog, ids: newIDSource()}
 	d.states.New = func() any { return &decodeState{decoder: d} }
 	return d
 }
 
-// NewID returns a new notification ID: 24 hexadecimal digits, unique. IDs of different seconds are in the order of time.
-func (*Decoder) NewID() string { return newID(time.Now()) }
+// NewID returns a new notification ID: 24 hexadecimal digits, unique, increasing with time.
+func (d *Decoder) NewID() string { return d.ids.next() }
 
 // RelayHop is a transfer from one relay to another.
 type RelayHop struct {
@@ -272,7 +272,7 @@ func (f *decodeState) anyAccount() bool { return f.def.AnyAccount || f.def.Accou
 
 // normalize writes the normal form. It cannot fail.
 func (f *decodeState) normalize() relay.Notification {
-	n := relay.Notification{ID: newID(time.Now()), Topic: f.topic, Hub: f.def.Hub}
+	n := relay.Notification{ID: f.decoder.ids.next(), Topic: f.topic, Hub: f.def.Hub}
 	if f.hub.given && f.def.Hub == "" {
 		n.Hub = string(f.hub.value)
 	}

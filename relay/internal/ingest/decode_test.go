@@ -381,18 +381,30 @@ func TestDecode_DuplicateAmongManyMembers(t *testing.T) {
 	}
 }
 
-func TestNewID(t *testing.T) {
+func TestIDSource_IncreasesAndHidesCounts(t *testing.T) {
 	t.Parallel()
-	now := time.Unix(0x5f000000, 0)
-	seen := make(map[string]bool)
-	for range 1000 {
-		id := newID(now)
-		if !strings.HasPrefix(id, "5f000000") || len(id) != 24 || seen[id] {
-			t.Fatalf("got ID %s", id)
-		}
-		seen[id] = true
+	s := newIDSource()
+	clock := time.Unix(0x5f000000, 0)
+	s.now = func() time.Time { return clock }
+	last := s.next()
+	if !strings.HasPrefix(last, "5f000000") {
+		t.Errorf("got %s", last)
 	}
-	if earlier := newID(now.Add(-time.Second)); seen[earlier] || earlier >= newID(now) {
-		t.Errorf("got ID %s for the second before", earlier)
+	for i := range 1000 {
+		if i == 500 {
+			clock = clock.Add(-time.Hour) // a clock set back must not repeat an ID
+		}
+		id := s.next()
+		if id <= last || len(id) != 24 {
+			t.Fatalf("got ID %s after %s", id, last)
+		}
+		last = id
+	}
+	// Those of two sources at the same time have the same beginning, and other random bits.
+	clock = clock.Add(2 * time.Hour)
+	other := newIDSource()
+	other.now = s.now
+	if a, b := s.next(), other.next(); a == b || a[:15] != b[:15] {
+		t.Errorf("got IDs %s and %s at the same time", a, b)
 	}
 }

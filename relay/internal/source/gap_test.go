@@ -66,6 +66,33 @@ func TestSource_ReportsGaps(t *testing.T) {
 	}
 }
 
+// An upstream can send any number of gaps. All are counted, but few are reported.
+func TestSource_LimitsGapReports(t *testing.T) {
+	t.Parallel()
+	const gaps = 500
+	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
+		for i := range gaps {
+			send(ws, fmt.Sprintf(`{"topic":"hubrelay.resync","object":{"error":"trimmed"},"context":{"hub_id":"h"},"cursor":"c%d"}`, i))
+		}
+		waitForClose(ws)
+	})
+	var reports atomic.Int64
+	r := newReader(t, u.URL, func(o *source.Options) {
+		o.ReportGap = func(context.Context, string, string) error {
+			reports.Add(1)
+			return nil
+		}
+	})
+	testkit.WaitForValue(t, "the gaps to be counted", gaps, func() int { return int(r.figures().Gaps) })
+	r.stop()
+	if n := reports.Load(); n < 10 || n > 50 {
+		t.Errorf("got %d reports, want 10 and a few more", n)
+	}
+	if n := strings.Count(r.log.String(), "notifications of the upstream are missing"); n > 50 {
+		t.Errorf("got %d lines of the log, want 10 and a few more", n)
+	}
+}
+
 // The gap of an unknown cursor is stored after the upstream is connected again, because clients that refetch their
 // state earlier would miss what follows.
 func TestSource_ReportsGapAfterReconnect(t *testing.T) {

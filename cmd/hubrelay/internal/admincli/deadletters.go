@@ -50,7 +50,7 @@ func newDeadLetters(std term.Streams) *cobra.Command {
 				"requires --yes otherwise.",
 		}),
 	)
-	cmd.Long = `A dead letter is a delivery that the receiver rejected permanently or that has no retries left. Its id
+	cmd.Long = `A dead letter is a delivery that the destination rejected permanently or that has no retries left. Its id
 is the id of the delivery. It is kept until it is replayed or dropped.
 
 ` + adminHelp

@@ -43,7 +43,7 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
              an open digest is one line, and is sent at NEXT
   dead       dead letters, whose ATTEMPTS include replays
   dropped    dropped by an operator, or because the account had used its share of the backlog
-  delivered  accepted by the receiver
+  delivered  accepted by the destination
 
 'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
 dropped come from the history, which is limited by history in the configuration. --since compares the time of the last

@@ -31,7 +31,7 @@ dead letters.`,
 func newDeliveriesDrop(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
 		adminapi.DropDeliveries(), "drop", "dropped", "Remove deliveries that wait for an attempt",
-		`Removes deliveries that are scheduled or wait in the queue of the sink, permanently. The receiver never gets them from this
+		`Removes deliveries that are scheduled or wait in the queue of the sink, permanently. The destination never gets them from this
 sink. A delivery that a node has read from the queue is not removed: its attempt runs, or follows when a paused sink is
 resumed.`,
 	})

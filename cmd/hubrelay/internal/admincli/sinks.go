@@ -21,7 +21,7 @@ func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
 				"even after restarts."),
 		newSinksSwitch(std, adminapi.ResumeSink(), "resume", "Resume a paused or disabled sink",
-			`Continues with the backlog of a sink that was paused, or that the relay disabled because its receiver
+			`Continues with the backlog of a sink that was paused, or that the relay disabled because its destination
 requested it or failed for days. If the sink is down, the next probe of its destination may start immediately; 'sinks
 test' has the same effect.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
@@ -122,7 +122,7 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 		list = append(list, s.Name+": "+note)
 	}
 	if s.Dropped > 0 {
-		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog was full; fix the receiver or "+
+		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog was full; fix the destination or "+
 			"raise backlog", s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list

@@ -19,10 +19,10 @@ func newSinksTest(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "test NAME",
-		Short: "Send a sample to the receiver of a sink",
+		Short: "Send a sample to the destination of a sink",
 		Long: `Lets the running daemon send one sample through the sink, with its address, secrets and limits, and
 prints the response and its duration. The sample is not stored and not retried. The command exits with 1 if the
-receiver does not accept the sample.`,
+destination does not accept the sample.`,
 		Example: "  hubrelay sinks test billing",
 		Args:    command.ExactNamedArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },
@@ -48,14 +48,14 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	text += fmt.Sprintf(", %.0f ms", attempt.DurationMS)
 	switch {
 	case attempt.Outcome != relay.OutcomeDelivered.String():
-		text += ": " + cmp.Or(attempt.Error, "the receiver did not accept it")
+		text += ": " + cmp.Or(attempt.Error, "the destination did not accept it")
 		if line := firstLine(attempt.Response); line != "" {
 			text += fmt.Sprintf(" with %q", line)
 		}
 		if attempt.Status >= 300 && attempt.Status < 400 {
 			text += "; redirects are never followed, so set the final URL in the sink"
 		}
-		return errors.New(term.Sanitize(text + "; fix the receiver or the settings of the sink and test again"))
+		return errors.New(term.Sanitize(text + "; fix the destination or the settings of the sink and test again"))
 	case f.asJSON():
 		return nil
 	}

@@ -15,10 +15,10 @@ func newSinksRetry(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry NAME",
 		Short: "Retry scheduled deliveries now",
-		Long: `Makes all scheduled retries of a sink due now, for example if the receiver is available again before the
+		Long: `Makes all scheduled retries of a sink due now, for example if the destination is available again before the
 next attempt. Attempts start as fast as the rate and the concurrency of the sink allow. If an attempt fails, the
 delivery continues its schedule. If the sink has an ordering, the first delivery of each hub or container is retried,
-and the others follow. A pause that the receiver requested still applies. Dead letters are not retried; see
+and the others follow. A pause that the destination requested still applies. Dead letters are not retried; see
 'deadletters replay'.`,
 		Example: "  hubrelay sinks retry billing",
 		Args:    command.ExactNamedArgs(1),

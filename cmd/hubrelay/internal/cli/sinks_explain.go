@@ -30,7 +30,7 @@ func newSinksExplain(std term.Streams, build Build) *cobra.Command {
 		Use:   "explain -c FILE --event FILE",
 		Short: "Show the sinks that would receive an event, and their requests",
 		Long: `Validates an event as the relay would, and shows for each sink of the configuration whether it receives
-the event, which rule applies, when it delivers the event, and the request to its receiver. It sends nothing and needs
+the event, which rule applies, when it delivers the event, and the request to its destination. It sends nothing and needs
 no daemon. If a sink uses digests or batches, it shows one that contains only this event.
 
 The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A plugin
