@@ -1,9 +1,6 @@
 package adminapi
 
-import (
-	"cmp"
-	"sort"
-)
+import "sort"
 
 // Page is a part of a list, and the whole body of its response.
 type Page[T any] struct {
@@ -43,7 +40,10 @@ func SelectPage[T any](list []T, r PageRequest, nameOf func(T) string, compare f
 	if r.After != "" {
 		list = list[sort.Search(len(list), func(i int) bool { return compare(nameOf(list[i]), r.After) > 0 }):]
 	}
-	end := min(cmp.Or(r.Limit, maxPage), maxPage)
+	end := min(r.Limit, maxPage)
+	if end <= 0 {
+		end = maxPage
+	}
 	for end < len(list) && nameOf(list[end]) == nameOf(list[end-1]) {
 		end++
 	}

@@ -22,6 +22,7 @@ func TestSelectPage(t *testing.T) {
 		"same name":        {adminapi.PageRequest{Limit: 1, After: "a"}, adminapi.Page[string]{Data: list[1:3], Next: "b"}},
 		"entry is gone":    {adminapi.PageRequest{Limit: 1, After: "bb"}, adminapi.Page[string]{Data: list[3:4], Next: "c"}},
 		"last":             {adminapi.PageRequest{After: "d"}, adminapi.Page[string]{}},
+		"negative limit":   {adminapi.PageRequest{Limit: -1}, adminapi.Page[string]{Data: list}},
 		"large limit":      {adminapi.PageRequest{Limit: 1 << 40}, adminapi.Page[string]{Data: list}},
 		"exactly the rest": {adminapi.PageRequest{Limit: 1, After: "c"}, adminapi.Page[string]{Data: list[4:]}},
 	} {

@@ -26,15 +26,15 @@ func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder
 		OnBroadcast:     recorder.RecordClients,
 		CursorKey:       cursorKey,
 		Limits:          clients.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
-		Log:             d.log.With("component", "clients"), Observer: hubObserver{d.metrics},
+		Log:             d.log.With("component", "clients"), Observer: clientsObserver{d.metrics},
 	}
 }
 
-// hubObserver counts the events of the hub.
-type hubObserver struct{ *metrics.Metrics }
+// clientsObserver counts the events of clients.
+type clientsObserver struct{ *metrics.Metrics }
 
 // Connected counts a new connection.
-func (o hubObserver) Connected(compressed bool) {
+func (o clientsObserver) Connected(compressed bool) {
 	o.Metrics.Connected()
 	if compressed {
 		o.CompressionClients(1)
@@ -42,18 +42,22 @@ func (o hubObserver) Connected(compressed bool) {
 }
 
 // Disconnected counts a closed connection.
-func (o hubObserver) Disconnected(e clients.CloseReason, compressed bool) {
+func (o clientsObserver) Disconnected(e clients.CloseReason, compressed bool) {
 	o.Metrics.Disconnected(string(e))
 	if compressed {
 		o.CompressionClients(-1)
 	}
 }
 
-func (o hubObserver) Rejected(l clients.Limit) { o.Metrics.Rejected(string(l)) }
+func (o clientsObserver) Rejected(l clients.Limit) { o.Metrics.Rejected(string(l)) }
 
-func (o hubObserver) Replayed(from clients.ReplaySource, n int) { o.Metrics.Replayed(string(from), n) }
+func (o clientsObserver) Replayed(from clients.ReplaySource, n int) {
+	o.Metrics.Replayed(string(from), n)
+}
 
-func (o hubObserver) Resynced(cause clients.ResyncCause, n int) { o.Metrics.Resynced(string(cause), n) }
+func (o clientsObserver) Resynced(cause clients.ResyncCause, n int) {
+	o.Metrics.Resynced(string(cause), n)
+}
 
 // clientLimit returns the maximum number of clients of this node (0 is no limit) and logs the source of the limit.
 // Without the log record, a low limit of open files would be visible only as rejected clients.

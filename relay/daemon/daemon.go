@@ -139,8 +139,8 @@ func (d *Daemon) stop(group *lifecycle.Group, health *adminserver.Health) {
 // stopMargin is the time to close Redis and the listeners, in addition to the grace period of running work.
 const stopMargin = 5 * time.Second
 
-// start starts all components. Each may use the ones before it, and stops before they do. Only the audit file stops after
-// the health listener, so probes and metrics show the shutdown.
+// start starts all components. Each may use the ones before it, and stops before they do. Probes and metrics show
+// the shutdown, because only the audit file stops after the health listener.
 func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *adminserver.Health) error {
 	var addresses Addresses
 	var err error

@@ -132,7 +132,9 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hasSessions := a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath
 	switch {
 	case isFile:
-		endSoon(w, r)
+		if r.ContentLength != 0 {
+			endSoon(w, r)
+		}
 		a.console.ServeHTTP(w, r)
 	case hasSessions && r.Method == http.MethodPost:
 		a.signIn(w, r)
@@ -143,12 +145,13 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// reject responds to a request that needs no credentials, or has the wrong ones.
 func reject(w http.ResponseWriter, r *http.Request, err *relay.Error) {
 	endSoon(w, r)
 	httpserver.WriteError(w, r, err)
 }
 
-// endSoon is called before the response to a request that anybody may send. Its connection makes room for others.
+// endSoon is called before the response to a request without credentials. Its connection makes room for others.
 func endSoon(w http.ResponseWriter, r *http.Request) {
 	httpserver.EndSoon(w, r)
 	skipBody(w, r)
@@ -193,7 +196,7 @@ func isSessionCheck(r *http.Request) bool {
 func adminOnly(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if rejected := requireRole(r, adminapi.RoleAdmin); rejected != nil {
-			httpserver.WriteError(w, r, rejected)
+			reject(w, r, rejected)
 			return
 		}
 		h(w, r)

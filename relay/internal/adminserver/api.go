@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
 	h.handleQuarantine(opt.Quarantine)
-	searches := make(chan struct{}, maxSearches)
+	searches := newSearchSlots()
 	handleOperation(h, adminapi.SearchEvents(), withLimit(searches, withComponent(opt.Events, searchEvents)))
 	handleOperation(h, adminapi.ShowEvent(), withLimit(searches, withComponent(opt.Sinks, showEvent)))
 	handleOperation(h, adminapi.ListDeliveries(), withLimit(searches, withComponent(opt.Sinks, listDeliveries)))
@@ -84,7 +85,7 @@ func (h *apiHandler) newMux() *http.ServeMux {
 			handler, ok := methods[r.Method]
 			if !ok {
 				w.Header().Set("Allow", allow)
-				httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
+				reject(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
 				return
 			}
 			handler(w, r)
@@ -101,7 +102,7 @@ func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
-	httpserver.WriteError(w, r,
+	reject(w, r,
 		relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
 }
 
@@ -136,20 +137,34 @@ func withComponent[Component, Request, Response any](
 
 // Searches read much of the log or of the history from Redis, which delays everything else.
 const (
-	maxSearches   = 2 // at the same time, per node
+	maxSearches   = 2 // at the same time, of viewers, and again of others
 	maxSearchWait = 10 * time.Second
 )
 
+// searchSlots has an element for each running search.
+type searchSlots struct{ viewers, others chan struct{} }
+
+func newSearchSlots() searchSlots {
+	return searchSlots{make(chan struct{}, maxSearches), make(chan struct{}, maxSearches)}
+}
+
 // withLimit returns a handler that runs f while it holds one of the slots. It returns 503.not-ready if none becomes free.
 func withLimit[Request, Response any](
-	slots chan struct{}, f func(*http.Request, Request) (Response, error),
+	s searchSlots, f func(*http.Request, Request) (Response, error),
 ) func(*http.Request, Request) (Response, error) {
 	return func(r *http.Request, request Request) (response Response, err error) {
+		slots := s.viewers
+		if callerFrom(r).Role.Allows(adminapi.RoleOperator) {
+			slots = s.others
+		}
 		ctx, cancel := context.WithTimeout(r.Context(), maxSearchWait)
 		defer cancel()
 		select {
 		case slots <- struct{}{}:
 		case <-ctx.Done():
+			if err := r.Context().Err(); err != nil {
+				return response, err
+			}
 			return response, relay.NewError(relay.CodeNotReady, "too many searches are running; repeat the request later")
 		}
 		defer func() { <-slots }()
@@ -194,7 +209,7 @@ func (h *apiHandler) serve(
 	r.Body = http.MaxBytesReader(w, r.Body, int64(maxBody))
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(bodyTime))
+		_ = control.SetReadDeadline(time.Now().Add(bodyTime + time.Duration(maxBody/bodyRate)*time.Second))
 		_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
 		// Replays may take long. They end when the connection is closed.
 		r.Body = &endingBody{r.Body, func() { _ = control.SetReadDeadline(time.Now().Add(time.Hour)) }}
@@ -208,8 +223,12 @@ func (h *apiHandler) serve(
 	return h.writeResponse(w, r, body)
 }
 
-// bodyTime is the time within which the body of a request must arrive. It holds one of few connections.
-const bodyTime = 20 * time.Second
+// A body must arrive within bodyTime and a second per bodyRate bytes that it may have, because it holds one of few
+// connections.
+const (
+	bodyTime = 20 * time.Second
+	bodyRate = 256 << 10
+)
 
 // endingBody is a body that calls ended at its end.
 type endingBody struct {
@@ -270,6 +289,8 @@ func readBody(r *http.Request, maxBody int) ([]byte, error) {
 	switch {
 	case errors.As(err, &large):
 		return nil, tooLarge(maxBody)
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, relay.NewError(relay.CodeInvalidSyntax, "the body did not arrive in time")
 	case err != nil:
 		return nil, relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
 	}

@@ -146,7 +146,7 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int)
 
 // signIn starts the session of a browser. A body that cannot be read counts as a failed authentication.
 func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
-	httpserver.EndSoon(w, r)                                                      // anybody may send it
+	httpserver.EndSoon(w, r)                                                      // it needs no credentials
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(signInTime)) // tests have no connection
 	r.Body = http.MaxBytesReader(w, r.Body, maxSignIn)
 	var request adminapi.SignInRequest

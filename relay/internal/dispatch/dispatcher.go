@@ -37,7 +37,7 @@ const (
 	// dropped entries, and reads state and log again, in case the node's log reader hangs or a rollback of Redis went
 	// unnoticed.
 	maintainInterval = 5 * time.Second
-	// minTrimBytes is the minimum size of the notifications between two rounds of maintenance, apart from the interval.
+	// minTrimBytes is the minimum size of the notifications between two trims within the interval.
 	minTrimBytes = 1 << 20
 	retryMin     = 100 * time.Millisecond
 	retryMax     = 5 * time.Second
@@ -119,7 +119,7 @@ type Dispatcher struct {
 	// The following fields belong to dispatchLoop.
 
 	maintainAt      time.Time // of the next round of maintenance
-	bytesSinceTrim  int64     // dispatched since the last round
+	bytesSinceTrim  int64     // dispatched since the last trim
 	matcher         *Matcher
 	recorded        *Matcher // of the last RecordSinks
 	sinks           []string
@@ -367,16 +367,21 @@ func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string)
 	return err
 }
 
-// trimEarly runs maintenance before its time if an eighth of the maximum size of the log was dispatched since the last
-// round. A burst could fill Redis otherwise.
-func (d *Dispatcher) trimEarly(ctx context.Context) error {
+// trimEarly trims the log if an eighth of its maximum size was dispatched since the last time. A burst could fill Redis
+// otherwise. It returns true if the state must be read again.
+func (d *Dispatcher) trimEarly(ctx context.Context) (again bool, err error) {
 	if d.bytesSinceTrim < minTrimBytes {
-		return nil
+		return false, nil
 	}
-	if limit := d.opts.Retention().MaxBytes; limit == 0 || d.bytesSinceTrim < limit/8 {
-		return nil
+	retention := d.opts.Retention()
+	if retention.MaxBytes == 0 || d.bytesSinceTrim < retention.MaxBytes/8 {
+		return false, nil
 	}
-	return d.runMaintenance(ctx)
+	d.bytesSinceTrim = 0
+	if again, err := d.savePosition(ctx); again || err != nil {
+		return again, err
+	}
+	return false, d.opts.Log.Trim(ctx, d.opts.Partition, retention)
 }
 
 // runMaintenance logs dropped entries, saves the position and trims the log.

@@ -82,7 +82,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		list = list[n:]
 		if len(r.Matches) == 0 && d.allJoined && r.EntriesCovered < positionSaveEntries {
 			d.unmatchedTo, d.unmatched = r.To, r.EntriesCovered
-			if err := d.trimEarly(ctx); err != nil {
+			if again, err := d.trimEarly(ctx); again || err != nil {
 				return true, err
 			}
 			continue
@@ -99,7 +99,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 				return true, err
 			}
 		}
-		if err := d.trimEarly(ctx); err != nil {
+		if again, err := d.trimEarly(ctx); again || err != nil {
 			return true, err
 		}
 	}

@@ -15,11 +15,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// IdempotencyTime is the time for which an idempotency key is remembered.
+// IdempotencyTime is the time for which an idempotency key is kept.
 const IdempotencyTime = 10 * time.Minute
 
-// clientIdempotencyBytes is the memory in Redis that the newer idempotency keys of a client may take, and its earlier ones
-// again. It is enough for about 50,000 requests with one notification.
+// clientIdempotencyBytes is the memory in Redis that the newer idempotency keys of a client may take in all partitions, and
+// its older ones again. It is enough for about 50,000 requests with one notification.
 const clientIdempotencyBytes = 8 << 20
 
 // ErrKeyReused means that an idempotency key was used before for another body.
@@ -38,7 +38,7 @@ func HashScopedKey(parts ...string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// HashIdempotencyKey returns the hash of a key for [IdempotencyKey].
+// HashIdempotencyKey returns the hash of a key, or of its client, for names of Redis keys.
 func HashIdempotencyKey(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:16])
@@ -51,7 +51,7 @@ type AppendRequest struct {
 	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take 8 MiB of
 	// memory (about 50,000 requests with one notification). It may be empty. The caller scopes it to the publisher.
 	Key string
-	// Client is the account or API key whose idempotency keys share the limit. It is required if Key is set.
+	// Client is the account or API key whose idempotency keys share the limit.
 	Client string
 	// Digest is a hash of the body of the request. A known Key with another Digest is rejected.
 	Digest string
@@ -64,7 +64,7 @@ type AppendRequest struct {
 // Append appends all notifications to the log of the hub in their order, or none, and returns their IDs. A repeat
 // returns the IDs of the first request. The error is [ErrKeyReused] or [redisconn.ErrUnavailable]. The latter means
 // that nothing is stored, except that everything may be stored if the reply was lost, and is stored if the error is
-// also [redisconn.ErrTooFewReplicas]. Append may be called concurrently.
+// also [redisconn.ErrTooFewReplicas]. A full Redis rejects repeats, too. Append may be called concurrently.
 func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	if len(r.Notifications) == 0 {
 		return nil, errors.New("append: the request has no notifications")
@@ -125,7 +125,8 @@ func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([
 	newer, earlier := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
 	keys := []string{Key(l.keys, partition), newer, earlier}
 	args := make([]any, 0, 5+6*len(a.Notifications))
-	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(), clientIdempotencyBytes,
+	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(),
+		clientIdempotencyBytes/l.keys.Partitions(),
 		len(a.Notifications))
 	publisher := a.Publisher.String()
 	for i := range a.Notifications {

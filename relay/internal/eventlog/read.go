@@ -115,13 +115,13 @@ type Entry struct {
 // replySize adapts the number of entries of a search to their size, because Redis builds a reply in its memory before it
 // sends it. It may be used concurrently.
 type replySize struct {
-	entryBytes atomic.Int64 // of recent replies, 0 if there was none
+	entryBytes atomic.Int64 // the largest one of recent replies, 0 if there was none
 }
 
 const (
 	targetReplyBytes                 = 2 << 20
-	firstReplyEntries                = 64
-	minReplyEntries, maxReplyEntries = 8, 500
+	firstReplyEntries                = 16
+	minReplyEntries, maxReplyEntries = 8, 250
 )
 
 func (s *replySize) count() int {
@@ -132,16 +132,16 @@ func (s *replySize) count() int {
 	return int(max(minReplyEntries, min(targetReplyBytes/n, maxReplyEntries)))
 }
 
-// record forgets large entries slowly, because others may follow.
+// record reduces the size of large entries slowly, because others may follow.
 func (s *replySize) record(entries []resp.Entry) {
 	if len(entries) == 0 {
 		return
 	}
-	var sum int64
+	largest := s.entryBytes.Load() * 7 / 8
 	for i := range entries {
-		sum += int64(len(entries[i].Body))
+		largest = max(largest, int64(len(entries[i].Body)))
 	}
-	s.entryBytes.Store(max(sum/int64(len(entries)), s.entryBytes.Load()*7/8, 1))
+	s.entryBytes.Store(max(largest, 1))
 }
 
 // ReadBefore returns up to count entries of a partition's log, the newest first. end is a stream ID, which the result

@@ -126,13 +126,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if rejected := checkTopics(ns, p.Topics); rejected != nil {
 		return nil, rejected
 	}
-	// What is stored can be larger than the body, for example because each notification has the trace of the request.
-	stored := 0
-	for i := range ns {
-		stored += len(ns[i].Data)
-	}
-	amount := quota.Amount{Count: int64(len(ns)), Bytes: int64(max(stored-len(p.Body), 0))}
-	if err := pub.takeQuota(ctx, p, amount); err != nil {
+	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
 	a := eventlog.AppendRequest{

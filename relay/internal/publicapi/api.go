@@ -115,14 +115,15 @@ type Options struct {
 
 // API handles public requests. It is safe for concurrent use.
 type API struct {
-	opt         Options
-	publicURL   *url.URL // nil if Options.PublicURL is empty
-	origins     origins
-	routes      map[string]route // by path
-	paramRoutes []route          // routes with parameters in the path
-	bodies      sync.Pool
-	budget      *bodyBudget
-	bodyWait    time.Duration
+	opt           Options
+	publicURL     *url.URL // nil if Options.PublicURL is empty
+	origins       origins
+	routes        map[string]route // by path
+	paramRoutes   []route          // routes with parameters in the path
+	bodies        sync.Pool
+	budget        *bodyBudget // of bodies
+	decodedBudget *bodyBudget // of their notifications
+	bodyWait      time.Duration
 	// drainTime limits the reading of the body of a rejected request.
 	drainTime time.Duration
 
@@ -175,7 +176,8 @@ func New(o Options) (*API, error) {
 		o.CheckStorage = func() error { return nil }
 	}
 	a := &API{
-		opt: o, drainTime: maxDrainTime, budget: newBodyBudget(o.MaxBodyMemory), bodyWait: bodyWait,
+		opt: o, drainTime: maxDrainTime, bodyWait: bodyWait,
+		budget: newBodyBudget(o.MaxBodyMemory), decodedBudget: newBodyBudget(o.MaxBodyMemory),
 		reopened:       quota.NewLocalLimiter[string](reopensPerSecond, reopenBurst, maxReopened),
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
 	}

@@ -34,8 +34,8 @@ const (
 	maxDrainTime = 5 * time.Second
 )
 
-// bodyBudget is the memory for the bodies of all requests and their decoded notifications. One key gets at most half of it. A request that is alone gets
-// what it needs. It may be used concurrently.
+// bodyBudget is the memory for the bodies of all requests, or for their decoded notifications. One key gets at most half of
+// it. A request that is alone gets what it needs. It may be used concurrently.
 type bodyBudget struct {
 	max int64
 
@@ -97,7 +97,9 @@ func (b *bodyBudget) releaseBytes(key string, n int64) {
 type requestBody struct {
 	buf  []byte
 	key  string
-	held int64 // taken from the budget
+	held int64 // taken from the budget of bodies
+	// heldDecoded is taken from the budget of decoded notifications.
+	heldDecoded int64
 }
 
 // readBody reads the complete body of a request of a key. The caller owns the buffer until it calls done.
@@ -112,7 +114,10 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
 	b.key = key
 	done = func() {
 		a.budget.releaseBytes(b.key, b.held)
-		b.held = 0
+		if b.heldDecoded > 0 {
+			a.decodedBudget.releaseBytes(b.key, b.heldDecoded)
+		}
+		b.held, b.heldDecoded = 0, 0
 		if cap(b.buf) <= maxPooledBody {
 			a.bodies.Put(b)
 		}
@@ -170,36 +175,45 @@ func (a *API) bodyTime(n int) time.Duration {
 	return bodyGrace + time.Duration(int64(n)*int64(time.Second)/a.opt.MinBodyRate)
 }
 
-// reserveBytes takes memory for a body until it holds size bytes. It returns 503.not-ready with Retry-After if there is none.
-func (a *API) reserveBytes(w http.ResponseWriter, r *http.Request, b *requestBody, size int64) *relay.Error {
-	more := size - b.held
-	if more <= 0 {
-		return nil
-	}
+// reserveBytes takes more memory of a budget for a body, which has taken held bytes of it. It returns 503.not-ready with
+// Retry-After if there is none.
+func (a *API) reserveBytes(
+	w http.ResponseWriter, r *http.Request, budget *bodyBudget, b *requestBody, held *int64, more int64,
+) *relay.Error {
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
-	if err := a.budget.acquireBytes(ctx, b.key, b.held, more); err != nil {
+	if err := budget.acquireBytes(ctx, b.key, *held, more); err != nil {
 		setRetryAfter(w, a.bodyWait)
 		return relay.NewError(relay.CodeNotReady,
 			"too many request bodies are in progress, and nothing was stored; repeat the request later")
 	}
-	b.held += more
+	*held += more
 	return nil
+}
+
+// reserveDecoded takes the memory for the notifications of a body. Small ones need none. The budget is not that of the
+// bodies, because requests that hold a body would wait for each other.
+func (a *API) reserveDecoded(w http.ResponseWriter, r *http.Request, b *requestBody, trace relay.Trace) *relay.Error {
+	size := decodedBytes(b.buf, trace)
+	if size <= firstRead {
+		return nil
+	}
+	return a.reserveBytes(w, r, a.decodedBudget, b, &b.heldDecoded, size)
 }
 
 // notificationBytes is the memory for a decoded notification and its command for Redis, apart from its text.
 const notificationBytes = 512
 
-// decodedBytes returns the memory for a body, its notifications and their commands for Redis. Each notification has at least
-// one brace, and its normal form contains the trace of the request.
+// decodedBytes returns the maximum memory for the notifications of a body and their commands for Redis. There are at most as
+// many as opening braces. The normal form of each contains the trace of the request.
 func decodedBytes(body []byte, trace relay.Trace) int64 {
 	count := min(bytes.Count(body, []byte("{")), ingest.MaxBatch)
-	return int64(3*len(body) + count*(notificationBytes+2*(len(trace.Parent)+len(trace.State))))
+	return int64(2*len(body) + count*(notificationBytes+2*(len(trace.Parent)+len(trace.State))))
 }
 
 // growBody gives the buffer a capacity. Its error is that of reserveBytes.
 func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, size int) *relay.Error {
-	if err := a.reserveBytes(w, r, b, int64(size)); err != nil {
+	if err := a.reserveBytes(w, r, a.budget, b, &b.held, int64(size)-b.held); err != nil {
 		return err
 	}
 	if cap(b.buf) < size {

@@ -40,7 +40,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error)
 	}
 	defer done()
 	trace := relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ","))
-	if err := a.reserveBytes(w, r, b, decodedBytes(b.buf, trace)); err != nil {
+	if err := a.reserveDecoded(w, r, b, trace); err != nil {
 		return err
 	}
 	p := ingest.Publication{

@@ -61,7 +61,7 @@ func listAudit(ctx context.Context, std term.Streams, f *adminFlags, request adm
 	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.AuditEntry) error) error { return visit(page.Data) },
 		func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
 	if err == nil && page.Next != "" && !f.asJSON() {
-		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit to see older ones\n", len(page.Data))
+		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --since to see others\n", len(page.Data))
 	}
 	return err
 }

@@ -1,7 +1,7 @@
 -- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The
 -- list is empty if the key was stored with another digest.
--- The keys of a client are in two hashes. When the newer one has had its time or its size, it replaces the earlier one. So
--- a client that uses many keys displaces only its own.
+-- The keys of a client are in two hashes. When the newer one is older than its time or larger than its size, it replaces
+-- the earlier one. So a client that uses many keys displaces only its own.
 -- KEYS: log, newer hash, earlier hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash;
 -- number of notifications; then for each notification ID, topic, hub, account, data, publisher.
 local log, newer, earlier = KEYS[1], KEYS[2], KEYS[3]

@@ -6,8 +6,8 @@ if not holder and ARGV[4] == '0' then return 0 end
 if holder and holder ~= ARGV[1] then
   if ARGV[3] == '' or string.sub(holder, 1, #ARGV[3]) == ARGV[3] then return 0 end
 end
--- A full Redis rejects the first write of a script unless it can only free memory, and no write after it. Without leases
--- nothing would free its memory.
+-- A full Redis rejects the first write of a script unless it can only free memory, and no write after it. DEL is that first
+-- write, so SET is not rejected. Without leases nothing would free memory.
 redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1

@@ -7,7 +7,7 @@
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 
 -- A full Redis rejects the first write of a script unless it can only free memory. A dispatcher must start in a full Redis,
--- because it trims the log.
+-- because it trims the log. So the first write deletes a field that does not exist.
 redis.call('HDEL', sinks, '')
 
 -- If nothing was ever dispatched, the whole log is new to every sink.

@@ -84,7 +84,7 @@ const (
 	minReadCount    = 8    // also with many streams
 	readBudget      = 4096 // maximum number of entries of all streams in one read, unless they are very many
 	topicBufferSize = 256  // number of entries in memory, at least one per worker, above which a topic is not read
-	// topicBufferBytes is the size of the entries in memory above which a topic is not read. One read may exceed it.
+	// topicBufferBytes is the size of the entries that wait in memory above which a topic is not read. One read may exceed it.
 	topicBufferBytes = 4 << 20
 	maxUnflushed     = 16 * topicBufferSize
 

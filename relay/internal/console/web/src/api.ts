@@ -132,10 +132,10 @@ interface Page<T> {
   next: string;
 }
 
-/** collect reads at most ten pages until it has max entries. next is empty if there are no others. */
+/** collect reads all pages, or at most ten until it has max entries. next is empty if there are no others. */
 export async function collect<T>(page: (after: string) => Promise<Page<T>>, max = Infinity): Promise<Page<T>> {
   const all: Page<T> = { data: [], next: '' };
-  for (let requests = 0; requests < 10; requests++) {
+  for (let requests = 0; requests < 10 || max === Infinity; requests++) {
     const p = await page(all.next);
     all.data.push(...p.data);
     all.next = p.next;
