@@ -73,7 +73,7 @@ func (c *Config) Dir() string { return filepath.Dir(c.file) }
 type Server struct {
 	Listen               string        `koanf:"listen" doc:"Address host:port to listen on; :8080 means all interfaces."`
 	PublicURL            string        `koanf:"public_url" doc:"URL of the relay for clients outside."`
-	BodyMemory           Size          `koanf:"body_memory" doc:"Maximum memory for all request bodies together, 1MiB to 64GiB."`
+	BodyMemory           Size          `koanf:"body_memory" doc:"Maximum memory for all request bodies together, and again for their decoded events, 1MiB to 64GiB."`
 	BodyMinRate          Size          `koanf:"body_min_rate" doc:"Minimum rate of a request body, in bytes per second, 256B to 1GiB."`
 	MaxBody              Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
 	TLS                  TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
@@ -172,9 +172,9 @@ type RequestQuota struct {
 
 // Quota limits notifications and bytes per second.
 type Quota struct {
-	Notifications int           `koanf:"notifications" doc:"Notifications per second; 0: no limit."`
+	Notifications int           `koanf:"notifications" doc:"Events per second; 0: no limit."`
 	Bytes         Size          `koanf:"bytes" doc:"Bytes of request bodies per second; 0: no limit."`
-	Burst         time.Duration `koanf:"burst" doc:"Time whose notifications may be sent at once, 100ms to 1h."`
+	Burst         time.Duration `koanf:"burst" doc:"Time whose events may be sent at once, 100ms to 1h."`
 }
 
 // Notifications configures the accepted topics.

@@ -54,13 +54,13 @@ func details() map[string]string {
 		"JWT.algorithms": "All algorithms for public keys of RFC 7518 and EdDSA are possible, and none for shared " +
 			"secrets.",
 		"JWT.account_claim": "The claim is a string; * means all accounts. Without it, the bearer sees only " +
-			"notifications without an account.",
+			"events without an account.",
 		"JWT.hubs_claim":         "The claim is a list of strings, or a string with spaces; * means all hubs.",
 		"JWT.capabilities_claim": "The claim is a list of strings, or a string with spaces.",
 		"Auth.forward": "It verifies credentials other than keys and JWTs. It receives POST " +
 			`{"credential":"…","hub_id":"…"}, and responds with 401 or with 200 and {"name":"…","account_id":"…",` +
 			`"hubs":["…"],"capabilities":["…"],"expires":"RFC 3339"}. Streams end at expires, at most after an ` +
-			"hour. A notification hub.api_key.state.changed makes the decisions about its hub and account invalid.",
+			"hour. An event hub.api_key.state.changed makes the decisions about its hub and account invalid.",
 		"Forward.stale_ttl": "After that, requests get 503.auth-unavailable.",
 		"MTLS.ca_file":      "Keys with san authenticate with a certificate of these CAs. The file is read at the start.",
 		"Key.san":           "It is a DNS name, an email address or a URI, and replaces the secret. auth.mtls is required.",

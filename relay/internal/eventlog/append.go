@@ -122,8 +122,8 @@ func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error 
 // appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
 	const operation = "store notifications once"
-	newer, earlier := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
-	keys := []string{Key(l.keys, partition), newer, earlier}
+	newer, older := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
+	keys := []string{Key(l.keys, partition), newer, older}
 	args := make([]any, 0, 5+6*len(a.Notifications))
 	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(),
 		clientIdempotencyBytes/l.keys.Partitions(),

@@ -208,7 +208,7 @@ func TestAppend_CanceledContext(t *testing.T) {
 	}
 }
 
-func TestAppend_ClientForgetsOnlyItsOldestIdempotencyKeys(t *testing.T) {
+func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	requests := 0
@@ -230,7 +230,7 @@ func TestAppend_ClientForgetsOnlyItsOldestIdempotencyKeys(t *testing.T) {
 		isKnown("hostile", fmt.Sprint(i))
 	}
 	if !isKnown("other", "k") {
-		t.Error("the key of another client was forgotten")
+		t.Error("the key of another client was deleted")
 	}
 	for _, key := range []string{"99", "92"} {
 		if !isKnown("hostile", key) {
@@ -241,9 +241,9 @@ func TestAppend_ClientForgetsOnlyItsOldestIdempotencyKeys(t *testing.T) {
 		t.Error("key 0 is known, although the newer ones are beyond the limit")
 	}
 
-	newer, earlier := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("hostile"))
+	newer, older := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("hostile"))
 	var total int64
-	for _, key := range []string{newer, earlier} {
+	for _, key := range []string{newer, older} {
 		n, err := b.Commands().MemoryUsage(t.Context(), key).Result()
 		if err != nil {
 			t.Fatal(err)
@@ -251,15 +251,15 @@ func TestAppend_ClientForgetsOnlyItsOldestIdempotencyKeys(t *testing.T) {
 		total += n
 	}
 	// Redis rounds the size of large values up.
-	if most := int64(3 * clientIdempotencyBytes); total > most {
-		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", total, most)
+	if maxBytes := int64(3 * clientIdempotencyBytes); total > maxBytes {
+		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", total, maxBytes)
 	}
 }
 
-func TestAppend_RemembersIdempotencyKeyForItsTime(t *testing.T) {
+func TestAppend_KeepsIdempotencyKeyForItsTime(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	newer, earlier := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("c"))
+	newer, older := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("c"))
 	request := func(key string, i int) string {
 		t.Helper()
 		ids, err := b.Append(t.Context(), AppendRequest{
@@ -273,7 +273,7 @@ func TestAppend_RemembersIdempotencyKeyForItsTime(t *testing.T) {
 	// letTimePass shortens the lives of both hashes.
 	letTimePass := func(d time.Duration) {
 		t.Helper()
-		for _, key := range []string{newer, earlier} {
+		for _, key := range []string{newer, older} {
 			left, err := b.Commands().PTTL(t.Context(), key).Result()
 			if err != nil {
 				t.Fatal(err)
@@ -287,10 +287,10 @@ func TestAppend_RemembersIdempotencyKeyForItsTime(t *testing.T) {
 	letTimePass(IdempotencyTime - time.Minute)
 	late := request("late", 2)
 	letTimePass(2 * time.Minute)
-	request("other", 3) // the newer hash becomes the earlier one
+	request("other", 3) // the newer hash becomes the older one
 	letTimePass(IdempotencyTime - 3*time.Minute)
 	if got := request("late", 4); got != late {
-		t.Errorf("a key was forgotten within its time: got ID %s, want %s", got, late)
+		t.Errorf("a key was deleted within its time: got ID %s, want %s", got, late)
 	}
 	letTimePass(IdempotencyTime)
 	if got := request("k", 5); got == first {

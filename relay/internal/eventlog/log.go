@@ -86,9 +86,9 @@ func IdempotencyKey(k keyspace.Space, partition int, hash string) string {
 	return k.InPartition("idempotency", partition) + ":" + hash
 }
 
-// ClientIdempotencyKeys are the hashes of the newer and the earlier idempotency keys of a client that publishes. The client
+// ClientIdempotencyKeys are the hashes of the newer and the older idempotency keys of a client that publishes. The client
 // is given as a hash.
-func ClientIdempotencyKeys(k keyspace.Space, partition int, client string) (newer, earlier string) {
+func ClientIdempotencyKeys(k keyspace.Space, partition int, client string) (newer, older string) {
 	return k.InPartition("idempotency:newer", partition) + ":" + client,
-		k.InPartition("idempotency:earlier", partition) + ":" + client
+		k.InPartition("idempotency:older", partition) + ":" + client
 }

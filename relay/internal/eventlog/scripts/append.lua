@@ -1,18 +1,18 @@
 -- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The
 -- list is empty if the key was stored with another digest.
 -- The keys of a client are in two hashes. When the newer one is older than its time or larger than its size, it replaces
--- the earlier one. So a client that uses many keys displaces only its own.
--- KEYS: log, newer hash, earlier hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash;
+-- the older one. So a client that uses many keys displaces only its own.
+-- KEYS: log, newer hash, older hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash;
 -- number of notifications; then for each notification ID, topic, hub, account, data, publisher.
-local log, newer, earlier = KEYS[1], KEYS[2], KEYS[3]
+local log, newer, older = KEYS[1], KEYS[2], KEYS[3]
 local key, digest, lifetime, size = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- A full Redis must reject the first write, because it does not reject later ones of a script. A repeat must write too, so
 -- WAIT covers what the first request stored.
 local used, left = redis.call('HINCRBY', newer, 'size', 0), redis.call('PTTL', newer)
 if left >= 0 and (left <= lifetime or used >= size) then
-  redis.call('UNLINK', earlier)
-  redis.call('RENAME', newer, earlier)
+  redis.call('UNLINK', older)
+  redis.call('RENAME', newer, older)
   redis.call('HSET', newer, 'size', 0)
   left = -1
 end
@@ -21,7 +21,7 @@ if left < 0 then
 end
 
 local ids = {}
-local known = redis.call('HGET', newer, key) or redis.call('HGET', earlier, key)
+local known = redis.call('HGET', newer, key) or redis.call('HGET', older, key)
 if known then
   local cut = string.find(known, '\n', 1, true)
   if string.sub(known, 1, cut - 1) ~= digest then
