@@ -121,12 +121,12 @@ func New(o Options) *Admin {
 // files of the console, which contain no data.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err := a.hosts.check(r, "admin.listen"); err != nil {
-		reject(w, r, err)
+		rejectRequest(w, r, err)
 		return
 	}
 	isFile := a.console.Has(r.URL.Path)
 	if err := checkOrigin(r); err != nil && (!isFile || !isNavigation(r)) {
-		reject(w, r, err)
+		rejectRequest(w, r, err)
 		return
 	}
 	hasSessions := a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath
@@ -145,8 +145,8 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// reject responds to a request that needs no credentials, or has the wrong ones.
-func reject(w http.ResponseWriter, r *http.Request, err *relay.Error) {
+// rejectRequest responds to a request that needs no credentials, or has the wrong ones.
+func rejectRequest(w http.ResponseWriter, r *http.Request, err *relay.Error) {
 	endSoon(w, r)
 	httpserver.WriteError(w, r, err)
 }
@@ -171,7 +171,7 @@ func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
 		if err.Code == relay.CodeAuthInvalid && !isSessionCheck(r) {
 			err = a.countAuthFailure(w, r, err)
 		}
-		reject(w, r, err)
+		rejectRequest(w, r, err)
 		return
 	}
 	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {
@@ -196,7 +196,7 @@ func isSessionCheck(r *http.Request) bool {
 func adminOnly(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if rejected := requireRole(r, adminapi.RoleAdmin); rejected != nil {
-			reject(w, r, rejected)
+			rejectRequest(w, r, rejected)
 			return
 		}
 		h(w, r)

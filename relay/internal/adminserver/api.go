@@ -85,7 +85,7 @@ func (h *apiHandler) newMux() *http.ServeMux {
 			handler, ok := methods[r.Method]
 			if !ok {
 				w.Header().Set("Allow", allow)
-				reject(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
+				rejectRequest(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
 				return
 			}
 			handler(w, r)
@@ -102,7 +102,7 @@ func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
-	reject(w, r,
+	rejectRequest(w, r,
 		relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
 }
 
@@ -135,7 +135,7 @@ func withComponent[Component, Request, Response any](
 	return func(r *http.Request, request Request) (Response, error) { return f(c, r, request) }
 }
 
-// Searches read much of the log or of the history from Redis, which delays everything else.
+// Searches read much of the log or of the history from Redis, which delays deliveries and publishing.
 const (
 	maxSearches   = 2 // at the same time, of viewers, and again of others
 	maxSearchWait = 10 * time.Second
@@ -177,7 +177,7 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if err := requireRole(r, op.Role); err != nil {
 			h.recordRequest(r, op, string(err.Code))
-			reject(w, r, err)
+			rejectRequest(w, r, err)
 			return
 		}
 		if op.Method == http.MethodGet {

@@ -115,7 +115,7 @@ type Entry struct {
 // replySize adapts the number of entries of a search to their size, because Redis builds a reply in its memory before it
 // sends it. It may be used concurrently.
 type replySize struct {
-	entryBytes atomic.Int64 // the largest one of recent replies, 0 if there was none
+	entryBytes atomic.Int64 // size of the largest entry of recent replies, or 0
 }
 
 const (
@@ -124,7 +124,7 @@ const (
 	minReplyEntries, maxReplyEntries = 8, 250
 )
 
-func (s *replySize) count() int {
+func (s *replySize) nextCount() int {
 	n := s.entryBytes.Load()
 	if n == 0 {
 		return firstReplyEntries
@@ -132,8 +132,8 @@ func (s *replySize) count() int {
 	return int(max(minReplyEntries, min(targetReplyBytes/n, maxReplyEntries)))
 }
 
-// record reduces the size of large entries slowly, because others may follow.
-func (s *replySize) record(entries []resp.Entry) {
+// recordReply reduces the size of large entries slowly, because others may follow.
+func (s *replySize) recordReply(entries []resp.Entry) {
 	if len(entries) == 0 {
 		return
 	}
@@ -148,12 +148,12 @@ func (s *replySize) record(entries []resp.Entry) {
 // includes, or excludes if end starts with "(". "+" is the end of the log. If notifications are large, the result may be
 // shorter than count although more follow. It is empty only if there are no more.
 func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count int) ([]Entry, error) {
-	count = min(count, l.searched.count())
+	count = min(count, l.searched.nextCount())
 	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
-	l.searched.record(entries)
+	l.searched.recordReply(entries)
 	list := make([]Entry, len(entries))
 	for i, e := range entries {
 		list[i] = Entry{Notification: toNotification(e), Publisher: publisherOf(e)}
@@ -198,11 +198,11 @@ func FindNear(
 func findBetween(ctx context.Context, c *redisconn.Conn, key, id, from, to string) (e Entry, found bool, err error) {
 	var size replySize
 	for {
-		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", size.count())
+		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", size.nextCount())
 		if err != nil || len(entries) == 0 {
 			return Entry{}, false, redisconn.WrapError(readLogOperation, err)
 		}
-		size.record(entries)
+		size.recordReply(entries)
 		for _, e := range entries {
 			if n := toNotification(e); n.ID == id {
 				return Entry{Notification: n, Publisher: publisherOf(e)}, true, nil

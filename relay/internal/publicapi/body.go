@@ -176,7 +176,7 @@ func (a *API) bodyTime(n int) time.Duration {
 }
 
 // reserveBytes takes more memory of a budget for a body, which has taken held bytes of it. It returns 503.not-ready with
-// Retry-After if there is none.
+// Retry-After if the budget is used up.
 func (a *API) reserveBytes(
 	w http.ResponseWriter, r *http.Request, budget *bodyBudget, b *requestBody, held *int64, more int64,
 ) *relay.Error {

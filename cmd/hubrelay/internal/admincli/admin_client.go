@@ -203,12 +203,12 @@ func callAndPrintList[Entry any](
 		return err
 	}
 	return printPages(std, &f.outputFlags, func(visit func([]Entry) error) error {
-		return forEachPage(ctx, c, op, unfiltered, visit)
+		return forEachPage(ctx, c, op, newPageRequest, visit)
 	}, show, empty)
 }
 
-// unfiltered requests a page of a list without a filter.
-func unfiltered(p adminapi.PageRequest) adminapi.PageRequest { return p }
+// newPageRequest requests a page of a list without a filter.
+func newPageRequest(p adminapi.PageRequest) adminapi.PageRequest { return p }
 
 // forEachPage calls visit with each page of a list. page sets the page in a request.
 func forEachPage[Request, Entry any](

@@ -190,7 +190,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		return err
 	}
 	if f.all {
-		err := forEachPage(ctx, c, adminapi.ListQuarantine(), unfiltered, func(page []adminapi.QuarantinedEntry) error {
+		err := forEachPage(ctx, c, adminapi.ListQuarantine(), newPageRequest, func(page []adminapi.QuarantinedEntry) error {
 			for _, e := range page {
 				ids = append(ids, e.ID)
 			}

@@ -17,7 +17,7 @@ if position ~= from or (generation ~= '' and generation ~= current) then
 end
 
 -- A full Redis rejects the first write of a script unless it can only free memory. Without matches, the position must
--- advance nevertheless, so that the log can be trimmed. So the first write deletes a field that does not exist.
+-- advance nevertheless, because the log is trimmed up to it. So the first write deletes a field that does not exist.
 if #ARGV < 6 + queues then redis.call('HDEL', dispatched, '') end
 
 local missing = 0
