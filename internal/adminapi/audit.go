@@ -4,6 +4,7 @@ import "time"
 
 // AuditEntry is an entry of the audit log.
 type AuditEntry struct {
+	// ID identifies the entry in Redis. The file has no IDs.
 	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
 	// Actor is the user, token or key, such as "admin alice" or "key ops".
@@ -20,7 +21,7 @@ type AuditEntry struct {
 	Repeated int `json:"repeated,omitempty"`
 }
 
-// ListAuditRequest selects entries of the audit log.
+// ListAuditRequest selects entries of the audit log. A page has 100 by default, and at most 10,000.
 type ListAuditRequest struct {
 	Actor  string `json:"actor,omitempty"`
 	Source string `json:"source,omitempty"`

@@ -147,7 +147,7 @@ func (r *rig) runWithDaemon(ctx context.Context, more string, measure func(*daem
 		return err
 	}
 	if err := measure(d); err != nil {
-		d.stop()
+		d.stop() // the log is complete
 		return fmt.Errorf("%w; the daemon logged:\n%s", err, d.log.String())
 	}
 	return nil

@@ -28,7 +28,7 @@ const (
 	requestTimeout = 30 * time.Second
 	// maxResponseBody is the maximum size of a response in bytes. The IDs for a body of 1 MiB need much less.
 	maxResponseBody = 8 << 20
-	// maxErrorBody is the maximum size of an error response in bytes. Longer ones have no code.
+	// maxErrorBody is the maximum size of an error response in bytes. Of a longer one, only the status is known.
 	maxErrorBody = 64 << 10
 	// maxErrorText is the maximum length of a text of the server in an error.
 	maxErrorText = 500

@@ -132,9 +132,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hasSessions := a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath
 	switch {
 	case isFile:
-		if r.ContentLength != 0 {
-			endSoon(w, r)
-		}
+		endBodySoon(w, r)
 		a.console.ServeHTTP(w, r)
 	case hasSessions && r.Method == http.MethodPost:
 		a.signIn(w, r)
@@ -145,7 +143,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rejectRequest responds to a request that needs no credentials, or has the wrong ones.
+// rejectRequest sends an error to a client that may have no rights.
 func rejectRequest(w http.ResponseWriter, r *http.Request, err *relay.Error) {
 	endSoon(w, r)
 	httpserver.WriteError(w, r, err)
@@ -155,6 +153,13 @@ func rejectRequest(w http.ResponseWriter, r *http.Request, err *relay.Error) {
 func endSoon(w http.ResponseWriter, r *http.Request) {
 	httpserver.EndSoon(w, r)
 	skipBody(w, r)
+}
+
+// endBodySoon is endSoon for a request that should have no body, if it has one.
+func endBodySoon(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 {
+		endSoon(w, r)
+	}
 }
 
 // skipBody makes net/http respond without waiting for a body that is not read, and may never end.

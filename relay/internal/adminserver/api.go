@@ -223,8 +223,7 @@ func (h *apiHandler) serve(
 	return h.writeResponse(w, r, body)
 }
 
-// A body must arrive within bodyTime and a second per bodyRate bytes that it may have, because it holds one of few
-// connections.
+// A body must arrive within bodyTime, plus a second per bodyRate bytes of its maximum size. It holds one of few connections.
 const (
 	bodyTime = 20 * time.Second
 	bodyRate = 256 << 10

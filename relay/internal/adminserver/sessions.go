@@ -144,9 +144,10 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int)
 	})
 }
 
-// signIn starts the session of a browser. A body that cannot be read counts as a failed authentication.
+// signIn starts the session of a browser. A body that cannot be read counts as a failed authentication. The connection makes
+// room for others until the response is sent, because the request needs no credentials.
 func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
-	httpserver.EndSoon(w, r)                                                      // it needs no credentials
+	httpserver.EndSoon(w, r)
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(signInTime)) // tests have no connection
 	r.Body = http.MaxBytesReader(w, r.Body, maxSignIn)
 	var request adminapi.SignInRequest

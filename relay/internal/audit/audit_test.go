@@ -142,18 +142,20 @@ func TestStore_Search(t *testing.T) {
 		}
 	}
 
-	var pages []int
-	for f := (Filter{Action: "sinks", Since: newest.Add(-500 * time.Second), Limit: 4}); ; {
-		page, next, err := s.Search(t.Context(), f)
-		if err != nil {
-			t.Fatal(err)
+	for limit, want := range map[int][]int{4: {4, 2}, 3: {3, 3}} {
+		var pages []int
+		for f := (Filter{Action: "sinks", Since: newest.Add(-500 * time.Second), Limit: limit}); ; {
+			page, next, err := s.Search(t.Context(), f)
+			if err != nil {
+				t.Fatal(err)
+			}
+			pages = append(pages, len(page))
+			if f.After = next; next == "" {
+				break
+			}
 		}
-		pages = append(pages, len(page))
-		if f.After = next; next == "" {
-			break
+		if !slices.Equal(pages, want) {
+			t.Errorf("limit %d: got pages of %v entries, want %v", limit, pages, want)
 		}
-	}
-	if want := []int{4, 2}; !slices.Equal(pages, want) {
-		t.Errorf("got pages of %v entries, want %v", pages, want)
 	}
 }

@@ -4,7 +4,7 @@ import "time"
 
 // Entry is one action.
 type Entry struct {
-	// ID is the ID of the entry in Redis. [Store.Search] sets it.
+	// ID is the ID of the entry in Redis. Only [Store.Search] sets it.
 	ID   string    `json:"-"`
 	Time time.Time `json:"time"`
 	// Actor is "key NAME", "admin NAME", "configuration" or "relay". On the admin socket, NAME is "user UID (LOGIN)".
@@ -84,7 +84,7 @@ type Filter struct {
 	Action string
 	// Since excludes older entries.
 	Since time.Time
-	// After selects the entries before an earlier result. Empty means the newest ones.
+	// After is next of an earlier search, which this one continues. Empty means the newest entries.
 	After string
 	// Limit is the maximum number of entries. It is at least 1.
 	Limit int

@@ -50,8 +50,8 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 	return redisconn.WrapError("store the audit log", err)
 }
 
-// Search returns the newest entries that match, the newest first, and [Filter.After] of the entries that follow. That is empty
-// if there are no others.
+// Search returns up to [Filter.Limit] entries that match, the newest first. next is [Filter.After] for older ones, and empty if
+// there are none.
 func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string, err error) {
 	if s.maxLen == 0 {
 		return nil, "", relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
@@ -75,11 +75,13 @@ func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string
 			if e.Time.Before(f.Since) {
 				return list, "", nil
 			}
-			if f.matches(&e) {
-				if list = append(list, e); len(list) == f.Limit {
-					return list, m.ID, nil
-				}
+			if !f.matches(&e) {
+				continue
 			}
+			if len(list) == f.Limit {
+				return list, list[len(list)-1].ID, nil
+			}
+			list = append(list, e)
 		}
 		if len(page) < pageLen {
 			return list, "", nil

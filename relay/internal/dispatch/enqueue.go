@@ -61,11 +61,15 @@ func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 // matches. It returns true if the state must be read again.
 func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notification) (again bool, err error) {
 	for len(list) > 0 {
+		if again, err := d.trimEarly(ctx); again || err != nil {
+			return true, err
+		}
 		r := d.newRequest(d.position)
 		d.scratch = d.scratch[:0]
 		n := 0
 		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript; n++ {
 			before := len(d.scratch)
+			d.bytesSinceTrim += int64(len(list[n].Data))
 			d.scratch = d.matcher.Match(&list[n], d.scratch)
 			if !d.allJoined {
 				d.scratch = d.filterJoined(d.scratch, before, list[n].Cursor)
@@ -76,15 +80,9 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			}
 		}
 		r.To, r.EntriesCovered = list[n-1].Cursor, d.unmatched+n
-		for i := range list[:n] {
-			d.bytesSinceTrim += int64(len(list[i].Data))
-		}
 		list = list[n:]
 		if len(r.Matches) == 0 && d.allJoined && r.EntriesCovered < positionSaveEntries {
 			d.unmatchedTo, d.unmatched = r.To, r.EntriesCovered
-			if again, err := d.trimEarly(ctx); again || err != nil {
-				return true, err
-			}
 			continue
 		}
 		result, err := d.opts.Queues.Enqueue(ctx, r)
@@ -98,9 +96,6 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			if err := d.countAccounts(ctx); err != nil {
 				return true, err
 			}
-		}
-		if again, err := d.trimEarly(ctx); again || err != nil {
-			return true, err
 		}
 	}
 	return false, nil

@@ -102,7 +102,8 @@ type Options struct {
 	TrustedProxies clientaddr.Proxies
 	// MaxBody is the maximum size of a request body in bytes. Zero means [DefaultMaxBody].
 	MaxBody int64
-	// MaxBodyMemory is the maximum memory for all request bodies together, in bytes. Zero means [DefaultMaxBodyMemory].
+	// MaxBodyMemory is the maximum memory for all request bodies together, and again for their decoded notifications, in
+	// bytes. Zero means [DefaultMaxBodyMemory].
 	MaxBodyMemory int64
 	// MinBodyRate is the minimum rate of a request body in bytes per second. Zero means [DefaultMinBodyRate].
 	MinBodyRate int64
@@ -181,7 +182,9 @@ func New(o Options) (*API, error) {
 		reopened:       quota.NewLocalLimiter[string](reopensPerSecond, reopenBurst, maxReopened),
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
 	}
-	a.bodies.New = func() any { return new(requestBody) }
+	a.bodies.New = func() any {
+		return &requestBody{received: reservation{budget: a.budget}, decoded: reservation{budget: a.decodedBudget}}
+	}
 	var err error
 	if a.publicURL, err = parsePublicURL(o.PublicURL); err != nil {
 		return nil, err

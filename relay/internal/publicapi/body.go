@@ -95,11 +95,23 @@ func (b *bodyBudget) releaseBytes(key string, n int64) {
 
 // requestBody is the body of a request.
 type requestBody struct {
-	buf  []byte
-	key  string
-	held int64 // taken from the budget of bodies
-	// heldDecoded is taken from the budget of decoded notifications.
-	heldDecoded int64
+	buf []byte
+	key string
+	// received and decoded are the parts of the budgets that the body and its notifications have taken.
+	received, decoded reservation
+}
+
+// reservation is the part of a budget that a request has taken.
+type reservation struct {
+	budget *bodyBudget
+	bytes  int64
+}
+
+func (r *reservation) release(key string) {
+	if r.bytes > 0 {
+		r.budget.releaseBytes(key, r.bytes)
+		r.bytes = 0
+	}
 }
 
 // readBody reads the complete body of a request of a key. The caller owns the buffer until it calls done.
@@ -113,11 +125,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
 	b, _ = a.bodies.Get().(*requestBody)
 	b.key = key
 	done = func() {
-		a.budget.releaseBytes(b.key, b.held)
-		if b.heldDecoded > 0 {
-			a.decodedBudget.releaseBytes(b.key, b.heldDecoded)
-		}
-		b.held, b.heldDecoded = 0, 0
+		b.received.release(b.key)
+		b.decoded.release(b.key)
 		if cap(b.buf) <= maxPooledBody {
 			a.bodies.Put(b)
 		}
@@ -175,19 +184,19 @@ func (a *API) bodyTime(n int) time.Duration {
 	return bodyGrace + time.Duration(int64(n)*int64(time.Second)/a.opt.MinBodyRate)
 }
 
-// reserveBytes takes more memory of a budget for a body, which has taken held bytes of it. It returns 503.not-ready with
-// Retry-After if the budget is used up.
+// reserveBytes takes more memory of a budget for a request of a key. It returns 503.not-ready with Retry-After if the budget is
+// used up.
 func (a *API) reserveBytes(
-	w http.ResponseWriter, r *http.Request, budget *bodyBudget, b *requestBody, held *int64, more int64,
+	w http.ResponseWriter, r *http.Request, key string, taken *reservation, more int64,
 ) *relay.Error {
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
-	if err := budget.acquireBytes(ctx, b.key, *held, more); err != nil {
+	if err := taken.budget.acquireBytes(ctx, key, taken.bytes, more); err != nil {
 		setRetryAfter(w, a.bodyWait)
 		return relay.NewError(relay.CodeNotReady,
 			"too many request bodies are in progress, and nothing was stored; repeat the request later")
 	}
-	*held += more
+	taken.bytes += more
 	return nil
 }
 
@@ -198,7 +207,7 @@ func (a *API) reserveDecoded(w http.ResponseWriter, r *http.Request, b *requestB
 	if size <= firstRead {
 		return nil
 	}
-	return a.reserveBytes(w, r, a.decodedBudget, b, &b.heldDecoded, size)
+	return a.reserveBytes(w, r, b.key, &b.decoded, size)
 }
 
 // notificationBytes is the memory for a decoded notification and its command for Redis, apart from its text.
@@ -213,7 +222,7 @@ func decodedBytes(body []byte, trace relay.Trace) int64 {
 
 // growBody gives the buffer a capacity. Its error is that of reserveBytes.
 func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, size int) *relay.Error {
-	if err := a.reserveBytes(w, r, a.budget, b, &b.held, int64(size)-b.held); err != nil {
+	if err := a.reserveBytes(w, r, b.key, &b.received, int64(size)-b.received.bytes); err != nil {
 		return err
 	}
 	if cap(b.buf) < size {

@@ -207,7 +207,7 @@ func callAndPrintList[Entry any](
 	}, show, empty)
 }
 
-// newPageRequest requests a page of a list without a filter.
+// newPageRequest returns the request for a page of a list without a filter.
 func newPageRequest(p adminapi.PageRequest) adminapi.PageRequest { return p }
 
 // forEachPage calls visit with each page of a list. page sets the page in a request.
