@@ -60,7 +60,7 @@ var listeners = []struct {
 		return start(t, d.env(hub), "./listen-events.sh", "container.*")
 	}},
 	{
-		"go client", "command", "connected to the notification stream",
+		"go client", "command", "connected to the event stream",
 		func(t *testing.T, d *daemon, hub string) *testkit.Process {
 			return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
 		},
@@ -146,7 +146,7 @@ func awaitReady(t *testing.T, d *daemon, listener *testkit.Process, p published,
 // wait returns the notification in canonical form after the process has printed it, and checks it.
 func (p published) wait(t *testing.T, from *testkit.Process) string {
 	t.Helper()
-	line := from.Line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
+	line := from.Line(t, "the event", func(l string) bool { return strings.Contains(l, p.object) })
 	var all map[string]any
 	var n struct {
 		Topic  string

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Listens with curl only: an event stream, one notification per line. The arguments are topic patterns.
+# Listens with curl only: an event stream, one event per line. The arguments are topic patterns.
 # Reads HUBRELAY_URL, HUBRELAY_KEY, HUBRELAY_HUB. To resume, send the last id as Last-Event-ID.
 set -euo pipefail
 topics=$(IFS=,; echo "$*")

@@ -34,7 +34,7 @@ func testPythonGoesOn(t *testing.T, d *daemon) {
 			})
 		}
 		publishers["curl"](t, d, p)
-		listener.Line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
+		listener.Line(t, "the event", func(l string) bool { return strings.Contains(l, p.object) })
 		want = append(want, p.object)
 	}
 	var got []string

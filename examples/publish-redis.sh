@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Publishes one notification through Redis, with redis-cli only: publish-redis.sh TOPIC [STATE [OBJECT_ID]]
+# Publishes one event through Redis, with redis-cli only: publish-redis.sh TOPIC [STATE [OBJECT_ID]]
 # Reads HUBRELAY_HUB, HUBRELAY_SOCKET (of the embedded Redis; default ./hubrelay-data/redis.sock), and REDIS
 # (arguments of redis-cli for any other Redis).
 # The daemon moves rejected entries to the stream hubrelay:quarantine, with the reason.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Publishes one notification over HTTP with curl: publish.sh TOPIC [STATE [OBJECT_ID]]
+# Publishes one event over HTTP with curl: publish.sh TOPIC [STATE [OBJECT_ID]]
 # Reads HUBRELAY_URL, HUBRELAY_KEY (needs the capability notifications-publish) and HUBRELAY_HUB.
 set -euo pipefail
 

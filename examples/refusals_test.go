@@ -185,7 +185,7 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 		}
 	}
 	equal("closes", got["closes"].Topics, "[container.created c4]")
-	equal("closes, each after the last notification", r.after["closes"], "[now c1 c2 c3]")
+	equal("closes, each after the last event", r.after["closes"], "[now c1 c2 c3]")
 	equal("closes", got["closes"].Errors, "[the connection was closed: 1008 go the connection was closed: 1012 go "+
 		"the connection was closed: 1013 go]")
 	if pauses := got["closes"].Pauses; len(pauses) != 3 || slices.Min(pauses) < 2 || slices.Max(pauses) > 8 {

@@ -21,7 +21,7 @@ func (d Delivery) Join(
 	begin []byte, separator byte, end []byte, appendTo func(out []byte, n Notification) ([]byte, error),
 ) ([]byte, error) {
 	if !d.Batch || d.Digest != nil || len(d.Notifications) == 0 {
-		return nil, fmt.Errorf("delivery %s is not a batch, or has no notification", d.ID)
+		return nil, fmt.Errorf("delivery %s is not a batch, or has no event", d.ID)
 	}
 	length := len(begin) + len(end)
 	for i := range d.Notifications {
@@ -33,7 +33,7 @@ func (d Delivery) Join(
 			out = append(out, separator)
 		}
 		if !n.isJSONObject() {
-			return nil, fmt.Errorf("batch %s: data of notification %s is not a JSON object", d.ID, n.ID)
+			return nil, fmt.Errorf("batch %s: data of event %s is not a JSON object", d.ID, n.ID)
 		}
 		var err error
 		if out, err = appendTo(out, n); err != nil {

@@ -54,7 +54,7 @@ func checkTopicName(name string) error {
 	case len(name) > maxName:
 		return fmt.Errorf("topic %q is longer than %d bytes", Truncate(name, 40), maxName)
 	case strings.HasPrefix(name, OperationalPrefix):
-		return fmt.Errorf("topic %q begins with %q, which is reserved for the relay's own notifications", name,
+		return fmt.Errorf("topic %q begins with %q, which is reserved for the relay's own events", name,
 			OperationalPrefix)
 	}
 	for _, r := range name {

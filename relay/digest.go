@@ -26,7 +26,7 @@ func (d Delivery) Payload() ([]byte, error) {
 		data, _, err := d.digestData(`{"topic":"` + TopicDigest + `",`)
 		return data, err
 	case len(d.Notifications) != 1:
-		return nil, fmt.Errorf("delivery %s has %d notifications but is neither a digest nor a batch",
+		return nil, fmt.Errorf("delivery %s has %d events but is neither a digest nor a batch",
 			d.ID, len(d.Notifications))
 	}
 	return d.Notifications[0].Data, nil
@@ -66,7 +66,7 @@ type digestSummary struct {
 // digestData returns the JSON of a digest that starts with begin.
 func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 	if d.Digest == nil || len(d.Notifications) == 0 {
-		return nil, time.Time{}, fmt.Errorf("digest %s has no notification", d.ID)
+		return nil, time.Time{}, fmt.Errorf("digest %s has no event", d.ID)
 	}
 	summary := d.newDigestSummary()
 	head, err := json.Marshal(summary)
@@ -76,7 +76,7 @@ func (d Delivery) digestData(begin string) ([]byte, time.Time, error) {
 	length := len(begin) + len(head) + 64
 	for _, n := range d.Notifications {
 		if !n.isJSONObject() {
-			return nil, time.Time{}, fmt.Errorf("digest %s: data of notification %s is not a JSON object", d.ID, n.ID)
+			return nil, time.Time{}, fmt.Errorf("digest %s: data of event %s is not a JSON object", d.ID, n.ID)
 		}
 		length += len(n.Data) + 1
 	}

@@ -17,15 +17,15 @@ func TestDelivery_Payload(t *testing.T) {
 		problem string
 	}{
 		"one":  {d: Delivery{ID: "a", Notifications: []Notification{one}}, want: string(one.Data)},
-		"none": {d: Delivery{ID: "a"}, problem: "delivery a has 0 notifications but is neither"},
+		"none": {d: Delivery{ID: "a"}, problem: "delivery a has 0 events but is neither"},
 		"several": {
 			d:       Delivery{ID: "a", Notifications: []Notification{one, one}},
-			problem: "has 2 notifications but is neither",
+			problem: "has 2 events but is neither",
 		},
-		"empty": {d: Delivery{ID: "a", Digest: &Digest{Count: 3}}, problem: "digest a has no notification"},
+		"empty": {d: Delivery{ID: "a", Digest: &Digest{Count: 3}}, problem: "digest a has no event"},
 		"broken": {
 			d:       Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{{ID: "b", Data: []byte("{")}}},
-			problem: "data of notification b is not a JSON object",
+			problem: "data of event b is not a JSON object",
 		},
 		"batch": {
 			d:    Delivery{ID: "a", Batch: true, Notifications: []Notification{one, one}},
@@ -35,13 +35,13 @@ func TestDelivery_Payload(t *testing.T) {
 			d: Delivery{ID: "a", Batch: true, Notifications: []Notification{one}}, want: `[` + string(one.Data) + `]`,
 		},
 		"batch of 0": {
-			d: Delivery{ID: "a", Batch: true}, problem: "delivery a is not a batch, or has no notification",
+			d: Delivery{ID: "a", Batch: true}, problem: "delivery a is not a batch, or has no event",
 		},
 		"bad batch": {
 			d: Delivery{
 				ID: "a", Batch: true, Notifications: []Notification{one, {ID: "b", Data: []byte(`{"a":1`)}},
 			},
-			problem: "data of notification b is not a JSON object",
+			problem: "data of event b is not a JSON object",
 		},
 		"digest of 1": {
 			d: Delivery{ID: "a", Digest: &Digest{}, Notifications: []Notification{one}},

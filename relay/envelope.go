@@ -14,7 +14,7 @@ import (
 func (n Notification) Envelope() (Envelope, error) {
 	var e Envelope
 	if err := e.decode(n.Data); err != nil {
-		return Envelope{}, fmt.Errorf("decode notification %s: %w", n.ID, err)
+		return Envelope{}, fmt.Errorf("decode event %s: %w", n.ID, err)
 	}
 	return e, nil
 }

@@ -111,10 +111,10 @@ func (f *Filter) explainEnvelope(e *Envelope, reason string) (bool, string) {
 		switch {
 		case containsAny(one.accepted, one.values):
 		case len(one.values) == 0:
-			return false, one.rule + " is a list, and the notification has none"
+			return false, one.rule + " is a list, and the event has none"
 		default:
 			values := Truncate(strings.Join(one.values, ", "), 200)
-			return false, fmt.Sprintf("%s lists none of the notification's: %s", one.rule, values)
+			return false, fmt.Sprintf("%s lists none of the event's: %s", one.rule, values)
 		}
 	}
 	if f.When == nil {
@@ -122,7 +122,7 @@ func (f *Filter) explainEnvelope(e *Envelope, reason string) (bool, string) {
 	}
 	switch passes, err := f.When(e); {
 	case err != nil:
-		return true, reason + "; when failed (" + err.Error() + "), so the notification passes"
+		return true, reason + "; when failed (" + err.Error() + "), so the event passes"
 	case !passes:
 		return false, "when is false"
 	}

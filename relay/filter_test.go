@@ -55,12 +55,12 @@ func TestFilter_MatchAgreesWithExplain(t *testing.T) {
 		},
 		"environment": {Filter{Environments: []string{"e9", "e2"}}, true, "topics is empty"},
 		"other": {
-			Filter{Environments: []string{"e", "e10"}}, false, "environments lists none of the notification's: e1, e2",
+			Filter{Environments: []string{"e", "e10"}}, false, "environments lists none of the event's: e1, e2",
 		},
 		"cluster":       {Filter{Clusters: []string{"production"}}, true, "topics is empty"},
 		"other cluster": {Filter{Clusters: []string{"Production"}}, false, "clusters lists none"},
 		"no container": {
-			Filter{Containers: []string{"c1"}}, false, "containers is a list, and the notification has none",
+			Filter{Containers: []string{"c1"}}, false, "containers is a list, and the event has none",
 		},
 		"when": {
 			Filter{Topics: errorsOnly, When: constantCondition(true, nil)}, true, `topics has "*.error"; when is true`,

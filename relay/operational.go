@@ -27,7 +27,7 @@ func OperationalTopics() []TopicInfo {
 		{TopicSinkDisabled, "A sink was disabled and keeps its backlog."},
 		{TopicSinkRecovered, "A sink that was disabled is enabled again."},
 		{TopicDeadLetterCreated, "A delivery was given up and became a dead letter."},
-		{TopicSourceGap, "Notifications of an upstream are missing."},
+		{TopicSourceGap, "Events of an upstream are missing."},
 	}
 }
 

@@ -192,5 +192,5 @@ func compare(t *testing.T, published []string, path string) {
 	if len(times) > 0 {
 		t.Errorf("got %d messages that were not published", len(times))
 	}
-	t.Logf("%d notifications, %d repeats", notifications, repeats)
+	t.Logf("%d events, %d repeats", notifications, repeats)
 }

@@ -81,7 +81,7 @@ func TestAccountsErase(t *testing.T) {
 		}
 		// Deliveries in progress are not erased.
 		if out := command(0, "sinks", "show", "digest", "--json"); !strings.Contains(out, `"waiting_in_digests":4`) {
-			return errors.New("the digest does not have all notifications")
+			return errors.New("the digest does not have all events")
 		}
 		// 16 notifications were attempted, half of them of each account.
 		if got := d.Metric(t, "hubrelay_history_records_total"); got < 12 {

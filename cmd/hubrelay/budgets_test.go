@@ -67,7 +67,7 @@ func TestBudgets(t *testing.T) {
 		{"list tasks", with(get, func(r *testkit.Request) { r.Path = tasks }), true},
 		{"migrate", with(post, func(r *testkit.Request) { r.Path = tasks }), true},
 		{"publish", post, true},
-		{"publish invalid notifications", with(post, func(r *testkit.Request) { r.Body = "{}" }), false},
+		{"publish invalid events", with(post, func(r *testkit.Request) { r.Body = "{}" }), false},
 		{"report changed keys", with(post, func(r *testkit.Request) {
 			r.Body = `{"topic":"hub.api_key.state.changed","object":{"id":"k"}}`
 		}), true},

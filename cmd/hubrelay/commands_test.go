@@ -196,7 +196,7 @@ func TestClientCommands(t *testing.T) {
 	}
 	ids = append(ids, publishStream(t, env)...)
 
-	testkit.Eventually(t, "every notification", func() error {
+	testkit.Eventually(t, "every event", func() error {
 		if n := strings.Count(all.Out.String(), "\n"); n != len(ids) {
 			return fmt.Errorf("%d lines were printed, want %d", n, len(ids))
 		}

@@ -243,7 +243,7 @@ func (f *failover) checkFollowers(store redis.UniversalClient, struck ...int) {
 			}
 		}
 	}
-	f.t.Logf("%d followers received %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
+	f.t.Logf("%d followers received %d events and %d gaps", len(f.followers), heard-gaps, gaps)
 }
 
 // compare checks the notifications of one partition. A notification that the log lacks must be followed by a gap

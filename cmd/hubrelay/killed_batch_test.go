@@ -32,7 +32,7 @@ func TestLongKilledDuringBatches(t *testing.T) {
 		case <-d.Done():
 			t.Fatalf("serve ended with %d", d.Cmd.ProcessState.ExitCode())
 		case <-time.After(patience):
-			t.Fatalf("%d notifications came, and no more within %s", k.received.Load(), patience)
+			t.Fatalf("%d events came, and no more within %s", k.received.Load(), patience)
 		}
 	}
 	last := k.start(t)
@@ -41,7 +41,7 @@ func TestLongKilledDuringBatches(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("not all was accepted")
 	}
-	testkit.Eventually(t, "all notifications", func() error {
+	testkit.Eventually(t, "all events", func() error {
 		if n := len(batchesOf(t, k.hooks.of("/"))); n < killedDeliveries {
 			return fmt.Errorf("got %d requests", n)
 		}
@@ -66,7 +66,7 @@ func TestLongKilledDuringBatches(t *testing.T) {
 			twice++
 		}
 	}
-	t.Logf("of %d notifications %d were in two batches, after %d kills", len(taken), twice, len(k.points))
+	t.Logf("of %d events %d were in two batches, after %d kills", len(taken), twice, len(k.points))
 	// Neither before sealing nor between sealing and the ack may a notification repeat.
 	if twice > 0 {
 		t.Errorf("%d were in two batches", twice)
@@ -121,7 +121,7 @@ func batchesOf(t *testing.T, hooks []hook) map[string][]string {
 		var list []struct{ Object struct{ ID string } }
 		if err := errors.Join(h.bad, json.Unmarshal([]byte(h.body), &list)); err != nil || len(list) == 0 ||
 			len(list) > 25 {
-			t.Errorf("%d notifications in %s: %v", len(list), h.id, err)
+			t.Errorf("%d events in %s: %v", len(list), h.id, err)
 		}
 		before := -1
 		for _, n := range list {

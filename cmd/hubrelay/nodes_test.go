@@ -47,7 +47,7 @@ func TestLongTwoNodes(t *testing.T) {
 	}
 	for i, s := range sockets {
 		if got := objectIDs(s.wait(t, len(ids))); !slices.Equal(got, ids) {
-			t.Errorf("the socket of node %d got %d notifications that are not the %d published, in order", i, len(got),
+			t.Errorf("the socket of node %d got %d events that are not the %d published, in order", i, len(got),
 				len(ids))
 		}
 	}
@@ -73,7 +73,7 @@ func TestLongTwoNodes(t *testing.T) {
 		t.Error("nothing was delivered twice, so the killed node had no attempts in progress")
 	}
 	if got := objectIDs(sockets[1].wait(t, len(ids))); !slices.Equal(got, ids) {
-		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got),
+		t.Errorf("the socket of the other node got %d events that are not the %d published, in order", len(got),
 			len(ids))
 	}
 }

@@ -122,7 +122,7 @@ func inOrder(t *testing.T, r *receiver, ids map[string][]string, first, again in
 	for hub, want := range ids {
 		got := slices.DeleteFunc(slices.Clone(accepted), func(id string) bool { return !slices.Contains(want, id) })
 		if !slices.Equal(got, want) {
-			t.Errorf("%s got %d notifications that are not its %d in order", hub, len(got), len(want))
+			t.Errorf("%s got %d events that are not its %d in order", hub, len(got), len(want))
 		}
 	}
 }

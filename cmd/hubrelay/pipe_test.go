@@ -205,7 +205,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 	}
 	ids = append(ids, d.Publish(t, "hub-1", "application/json", plain, nil)...)
 	if got := objectIDs(quick.wait(t, len(ids))); !slices.Equal(got, ids) {
-		t.Errorf("the client that reads got %d notifications that are not the %d published", len(got), len(ids))
+		t.Errorf("the client that reads got %d events that are not the %d published", len(got), len(ids))
 	}
 }
 

@@ -136,7 +136,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		t.Helper()
 		d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil)
 		published++
-		testkit.Eventually(t, "the notification", func() error {
+		testkit.Eventually(t, "the event", func() error {
 			if got := strings.Count(d.Err.String(), `"msg":"notification"`); got != published {
 				return fmt.Errorf("%d were shown", got)
 			}

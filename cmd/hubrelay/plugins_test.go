@@ -31,7 +31,7 @@ func TestPluginSinks(t *testing.T) {
 	ids := d.Publish(t, "hub-1", "application/x-ndjson",
 		`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
 
-	testkit.Eventually(t, "the notification in the log", func() error {
+	testkit.Eventually(t, "the event in the log", func() error {
 		for line := range strings.Lines(d.Err.String()) {
 			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) &&
 				strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
@@ -70,7 +70,7 @@ func TestPluginSinks(t *testing.T) {
 	}
 	testkit.Eventually(t, "what the failed sink kept", func() error {
 		if n := strings.Count(d.Err.String(), `"msg":"notification"`); n < 2 {
-			return fmt.Errorf("%d notifications were shown", n)
+			return fmt.Errorf("%d events were shown", n)
 		}
 		return nil
 	})
@@ -104,7 +104,7 @@ func TestPluginKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.Eventually(t, "all notifications", func() error {
+	testkit.Eventually(t, "all events", func() error {
 		log := d.Err.String()
 		return missing(ids, func(id string) bool {
 			return strings.Contains(log, `"msg":"notification","sink":"shown","hub":"hub-1","id":"`+id)

@@ -109,7 +109,7 @@ func TestRedisLosesData(t *testing.T) {
 			}
 		}
 		if len(frames)-told != 90 || told < 2 {
-			return fmt.Errorf("the websocket got %d notifications and %d resyncs, want 90 and two", len(frames)-told,
+			return fmt.Errorf("the websocket got %d events and %d resyncs, want 90 and two", len(frames)-told,
 				told)
 		}
 		return nil
@@ -295,17 +295,17 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 	ws := d.connect(t, opsKey, "hub-1", "")
 	p := produce(t, d)
-	testkit.Eventually(t, "a few notifications", p.more(50))
+	testkit.Eventually(t, "a few events", p.more(50))
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "notifications after the kill", func() error {
+	testkit.Eventually(t, "events after the kill", func() error {
 		if _, refused := p.count(); refused == 0 {
 			return errors.New("got no rejection, so Redis was always available")
 		}
 		return nil
 	})
-	testkit.Eventually(t, "a few notifications more", p.more(50))
+	testkit.Eventually(t, "a few events more", p.more(50))
 	p.end()
 	if now := serverPID(t, store); now == pid {
 		t.Error("redis-server was not started again")

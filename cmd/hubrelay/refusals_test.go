@@ -117,7 +117,7 @@ func TestBadBodies(t *testing.T) {
 			"422.missing-argument", "/3/topic", "topic",
 		},
 		"NDJSON, broken": {"application/x-ndjson", lines(1) + "{\n", "400.invalid-syntax", "/1", "line 2"},
-		"NDJSON, empty":  {"application/x-ndjson", "\n\n", "422.invalid-argument", "", "no notification"},
+		"NDJSON, empty":  {"application/x-ndjson", "\n\n", "422.invalid-argument", "", "no event"},
 		"text":           {"text/plain", plain, "415.invalid-content-type", "", "application/x-ndjson"},
 		"a form": {
 			"application/x-www-form-urlencoded", plain, "415.invalid-content-type", "",
@@ -138,7 +138,7 @@ func TestBadBodies(t *testing.T) {
 		})
 	}
 	if n, err := store.XLen(t.Context(), "hubrelay:log:{0}").Result(); err != nil || n != 0 {
-		t.Errorf("%d notifications were stored, %v", n, err)
+		t.Errorf("%d events were stored, %v", n, err)
 	}
 	if ids := d.Publish(t, "hub-1", "application/json", plain, nil); len(ids) != 1 {
 		t.Errorf("a good one was answered %v", ids)

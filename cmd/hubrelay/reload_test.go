@@ -243,7 +243,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			}
 			testkit.Eventually(t, "all of it", hooks.acceptedAll("/one", ids))
 			if n := len(hooks.of("/one")); n != len(ids) {
-				t.Errorf("%d requests for %d notifications", n, len(ids))
+				t.Errorf("%d requests for %d events", n, len(ids))
 			}
 		})
 	}

@@ -69,7 +69,7 @@ func TestExplainTiming(t *testing.T) {
 	for _, want := range []string{
 		`
 alerts (slack) matches: topics is empty, which is all
-  at most 1/s; notifications above the rate are combined into a digest
+  at most 1/s; events above the rate are combined into a digest
 ` + slack, `
 gathered (webhook) matches: topics is empty, which is all
   collected for 1m by topic and cluster into a digest that lists up to 50; shown as a digest of one

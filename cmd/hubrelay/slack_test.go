@@ -144,7 +144,7 @@ func TestDigests(t *testing.T) {
 	}
 	if got.Digest.Count != n || got.Digest.Shared["hub"] != "hub-1" || got.Digest.Topics["container.error"] != n ||
 		len(got.Notifications) != 5 {
-		t.Errorf("%+v with %d notifications", got.Digest, len(got.Notifications))
+		t.Errorf("%+v with %d events", got.Digest, len(got.Notifications))
 	}
 	told := regexp.MustCompile(`"(\d+) × `)
 	testkit.Eventually(t, "all told in the channel", func() error {

@@ -85,7 +85,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	isResync := func(frame string) {
 		t.Helper()
 		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) ||
-			!strings.Contains(frame, "notifications from another relay may be missing") ||
+			!strings.Contains(frame, "events from another relay may be missing") ||
 			strings.Contains(frame, "127.0.0.1") {
 			t.Errorf("got %s", frame)
 		}

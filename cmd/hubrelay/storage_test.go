@@ -45,7 +45,7 @@ func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 	}
 	if refused.Status != http.StatusServiceUnavailable || !strings.Contains(refused.Body, "503.storage-full") ||
 		!strings.Contains(refused.Body, "redis.max_memory") {
-		t.Errorf("after %d notifications: %d %s", accepted, refused.Status, refused.Body)
+		t.Errorf("after %d events: %d %s", accepted, refused.Status, refused.Body)
 	}
 	// Trimming the log may make room again.
 	testkit.Eventually(t, "the monitor to report it", func() error {

@@ -14,7 +14,7 @@ func TestListen_EscapesControlsInTerminal(t *testing.T) {
 	c := startInTerminal(t, tempDir(t), "listen", "--json", "--url", "http://"+d.Public, "--key", opsKey, "--hub", "hub-1")
 	testkit.Eventually(t, "the listener to be connected", c.said.Contains("connected"))
 	d.Publish(t, "hub-1", "application/json", `{"topic":"job.created","context":{"note":"a\u009d0;title\u009c\u202eb"}}`, nil)
-	testkit.Eventually(t, "the notification", c.said.Contains(`a\u009d0;title\u009c\u202eb`))
+	testkit.Eventually(t, "the event", c.said.Contains(`a\u009d0;title\u009c\u202eb`))
 	if said := c.said.String(); strings.ContainsAny(said, "\u009d\u009c\u202e") {
 		t.Errorf("got %q, want no control characters", said)
 	}

@@ -84,7 +84,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		return nil, err
 	}
 	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o007 != 0 {
-		o.Log.Warn("other users of this machine can read the data directory with all notifications: run chmod 700",
+		o.Log.Warn("other users of this machine can read the data directory with all events: run chmod 700",
 			"path", dir, "mode", info.Mode().Perm().String())
 	}
 	s := &Server{

@@ -78,9 +78,9 @@ func (w *Builder) Build(d relay.Delivery) *Summary {
 	}
 	count := max(d.Digest.Count, len(d.Notifications))
 	p.Omitted = count - len(list)
-	p.Subject = severityLabel(highest) + strconv.Itoa(count) + " notifications"
+	p.Subject = severityLabel(highest) + strconv.Itoa(count) + " events"
 	if count == 1 {
-		p.Subject = severityLabel(highest) + "1 notification"
+		p.Subject = severityLabel(highest) + "1 event"
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Digest.Shared)) {
 		p.Subject += ", " + name + " " + relay.Truncate(SingleLine(d.Digest.Shared[name]), 60)

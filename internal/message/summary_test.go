@@ -36,7 +36,7 @@ func TestBuild(t *testing.T) {
 		d.Notifications = append(d.Notifications, n)
 	}
 	p = w.Build(d)
-	if p.Subject != "[PROBLEM] 200 notifications, hub hub-1" || len(p.Items) != MaxListed || p.Omitted != 150 {
+	if p.Subject != "[PROBLEM] 200 events, hub hub-1" || len(p.Items) != MaxListed || p.Omitted != 150 {
 		t.Errorf("digest: got %q, %d items and %d omitted", p.Subject, len(p.Items), p.Omitted)
 	}
 }

@@ -38,7 +38,7 @@ func TestThreadOf(t *testing.T) {
 		"digest":               {digest, Thread{}},
 		"batch":                {batch, Thread{}},
 		"invalid JSON":         {broken, Thread{}},
-		"no notification":      {relay.Delivery{ID: "d"}, Thread{}},
+		"no event":             {relay.Delivery{ID: "d"}, Thread{}},
 	} {
 		if got := ThreadOf(c.of); got != c.want {
 			t.Errorf("%s: ThreadOf() = %+v, want %+v", name, got, c.want)

@@ -115,7 +115,7 @@ func (s *sample) fillOperational() {
 		s.Object["id"], s.Object["state"] = "billing", "active"
 	case relay.TopicSourceGap:
 		s.Object["id"], s.Object["state"] = "platform", "gap"
-		s.Object["error"] = "the upstream no longer has what followed the last notification"
+		s.Object["error"] = "the upstream no longer has what followed the last event"
 	case relay.TopicDeadLetterCreated:
 		s.Object["state"], s.Object["error"] = "permanent", "post to hooks.example.com: status 400"
 		s.Object["sink"], s.Object["topic"] = "billing", "billing.credit.error"

@@ -72,7 +72,7 @@ type Digest struct {
 // NewData returns the template data of d. clean is [Options.Clean] of the template.
 func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, error) {
 	if len(d.Notifications) == 0 {
-		return nil, fmt.Errorf("delivery %s has no notifications", d.ID)
+		return nil, fmt.Errorf("delivery %s has no events", d.ID)
 	}
 	highest := relay.SeverityQuiet
 	list, items := make([]*Data, len(d.Notifications)), make([]Data, 1+len(d.Notifications))
@@ -118,7 +118,7 @@ func groupData(d relay.Delivery, list []*Data, clean func(string) string) *Data 
 	}
 	g.More = g.Count - len(list)
 	return &Data{
-		ID: d.ID, Topic: relay.TopicDigest, Meaning: fmt.Sprintf("%d notifications", g.Count), Hub: g.By["hub"],
+		ID: d.ID, Topic: relay.TopicDigest, Meaning: fmt.Sprintf("%d events", g.Count), Hub: g.By["hub"],
 		Time: g.Last, Context: relay.Context{HubID: g.By["hub"]}, Digest: g, Notifications: list,
 		sanitize: clean, loadJSON: d.Payload,
 	}
@@ -212,7 +212,7 @@ func (d *Data) Data() (any, error) {
 	decoder.UseNumber()
 	var v any
 	if err := decoder.Decode(&v); err != nil {
-		return nil, fmt.Errorf("decode notification %s: %w", d.ID, err)
+		return nil, fmt.Errorf("decode event %s: %w", d.ID, err)
 	}
 	d.data, d.decoded = d.normalize(v), true
 	return d.data, nil

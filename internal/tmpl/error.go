@@ -92,7 +92,7 @@ func newTemplateError(err error) *TemplateError {
 func translateError(text string) (problem, hint string) {
 	if found := regexp.MustCompile(`^function "(.*)" not defined$`).FindStringSubmatch(text); found != nil {
 		if slices.Contains(unsafeFunctions(), found[1]) {
-			return found[1] + " is not available in HTML, because all values of notifications are escaped",
+			return found[1] + " is not available in HTML, because all values of events are escaped",
 				"write the markup and the start of a URL in the template itself"
 		}
 		names := append(functionNames(), libraryNames()...)

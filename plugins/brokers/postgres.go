@@ -228,7 +228,7 @@ func classifyPostgres(s *Sink, table string, err error) error {
 		return fmt.Errorf("postgres: table %s exists and has other columns (%s): change table", table, pgErr.Message)
 	}
 	if strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "54") {
-		return relay.Permanent(fmt.Errorf("postgres: table %s rejects this notification: %s", table, pgErr.Message))
+		return relay.Permanent(fmt.Errorf("postgres: table %s rejects this event: %s", table, pgErr.Message))
 	}
 	return fmt.Errorf("postgres: %s (%s)", pgErr.Message, pgErr.Code)
 }

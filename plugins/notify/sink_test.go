@@ -405,7 +405,7 @@ func TestSink_BatchIsOneMessage(t *testing.T) {
 	batch.Batch = true
 	batch.Notifications = append(batch.Notifications, newDelivery().Notifications...)
 	err := s.Deliver(t.Context(), batch)
-	if err != nil || len(d.requests) != 1 || !strings.Contains(d.requests[0].title, "2 notifications") {
+	if err != nil || len(d.requests) != 1 || !strings.Contains(d.requests[0].title, "2 events") {
 		t.Errorf("got %v and %+v", err, d.requests)
 	}
 }

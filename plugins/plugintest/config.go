@@ -82,7 +82,7 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 		if host.IsRejected(err) {
 			err = nil // a rejection is a response, too
 		}
-		what := "a notification"
+		what := "an event"
 		if d.Digest != nil {
 			what = "a digest"
 		}

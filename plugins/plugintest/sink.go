@@ -40,7 +40,7 @@ func openSink(p Plugin) (*checked, error) {
 				func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("1", 100), 2) },
 			},
 			{
-				"answers a notification of 256 KiB",
+				"answers an event of 256 KiB",
 				func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("2", 256<<10-1000), 1) },
 			},
 			{"answers a digest of 100", func(ctx context.Context) error {

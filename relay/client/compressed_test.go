@@ -66,7 +66,7 @@ func TestListen_Compressed(t *testing.T) {
 		}
 	}
 	if received != 3 || len(reasons) == 0 || !errors.Is(reasons[0], websocket.ErrReadLimit) {
-		t.Errorf("got %d notifications, disconnected by %v", received, reasons)
+		t.Errorf("got %d events, disconnected by %v", received, reasons)
 	}
 	if got, _ := offered.Load().(string); !strings.HasPrefix(got, "permessage-deflate") {
 		t.Errorf("the client offered %q", got)

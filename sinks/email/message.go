@@ -57,7 +57,7 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 func (m *composer) composeMessage(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
 		return nil, relay.Permanent(
-			fmt.Errorf("delivery %s has %d notifications and is not a digest, which a mail does not support",
+			fmt.Errorf("delivery %s has %d events and is not a digest, which a mail does not support",
 				d.ID, len(d.Notifications)),
 		)
 	}

@@ -248,7 +248,7 @@ func TestDigestByRealServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := next()
-	if m.Headers["Subject"] != "[OK] 200 notifications, hub hub1" || m.Headers["References"] != "" {
+	if m.Headers["Subject"] != "[OK] 200 events, hub hub1" || m.Headers["References"] != "" {
 		t.Errorf("%v", m.Headers)
 	}
 	text := m.Parts[0][1]

@@ -27,7 +27,7 @@ type Config struct {
 	Dir string `koanf:"dir" doc:"Working directory; empty for the directory of the configuration file."`
 
 	// Metadata adds the members "id" and "time" to each notification.
-	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each event."`
 
 	baseDir string
 }

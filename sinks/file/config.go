@@ -31,7 +31,7 @@ type Config struct {
 	// Fsync waits until each line is on the disk.
 	Fsync bool `koanf:"fsync" doc:"Wait until each line is on the disk."`
 	// Metadata adds the members "id" and "time" to each notification.
-	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each event."`
 
 	baseDir string
 }

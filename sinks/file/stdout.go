@@ -28,7 +28,7 @@ func Stdout(out *os.File) relay.SinkKind {
 // StdoutConfig is the configuration of the standard output.
 type StdoutConfig struct {
 	// Metadata adds the members "id" and "time" to each notification.
-	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each event."`
 }
 
 // Check implements [relay.Config].

@@ -75,7 +75,7 @@ func (e *event) encode(indent string) ([]byte, error) {
 func newEvent(d relay.Delivery, severity string) (*event, error) {
 	if d.Digest != nil || len(d.Notifications) != 1 {
 		return nil, fmt.Errorf(
-			"delivery %s is a digest or has several notifications, but an alert of PagerDuty is about one: "+
+			"delivery %s is a digest or has several events, but an alert of PagerDuty is about one: "+
 				"remove digest from the settings of the sink", d.ID,
 		)
 	}

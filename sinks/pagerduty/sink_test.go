@@ -246,7 +246,7 @@ func TestLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(p.events[1].Payload.Details), marked) {
-		t.Error("the details are not those of the notification")
+		t.Error("the details are not those of the event")
 	}
 	sample := note("container.error", `{"id":"x"}`, `[]`)
 	n := &sample.Notifications[0]

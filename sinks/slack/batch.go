@@ -142,7 +142,7 @@ func (t *batchSummary) lineFor(e *event) string {
 			ids = append(ids, f.titleText()+" "+text)
 		}
 	}
-	text := strings.Join(append(ids, "Notification "+formatCode(orDefault(e.id, "none"), maxLineText)), " · ")
+	text := strings.Join(append(ids, "Event "+formatCode(orDefault(e.id, "none"), maxLineText)), " · ")
 	if len(what) > 0 {
 		text = strings.Join(what, " · ") + "\n" + text
 	}

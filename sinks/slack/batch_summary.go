@@ -150,7 +150,7 @@ func (t *batchSummary) fillTimes(events []event) {
 
 // headerText returns the header, with the most severe facts first.
 func (t *batchSummary) headerText(r *renderer) string {
-	all := fmt.Sprintf("%d notifications", t.count)
+	all := fmt.Sprintf("%d events", t.count)
 	switch one := t.oneTopic(); {
 	case one == relay.TopicDeadLetterCreated:
 		text := t.deadLetterText()

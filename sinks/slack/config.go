@@ -37,7 +37,7 @@ type Config struct {
 	TextTemplateFile   string `koanf:"text_template_file" doc:"File with the text_template."`
 	BlocksTemplate     string `koanf:"blocks_template" doc:"Blocks as a Go template (a JSON array)."`
 	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"File with the blocks_template."`
-	LinkTemplate       string `koanf:"link_template" doc:"URL of a message about one notification."`
+	LinkTemplate       string `koanf:"link_template" doc:"URL of a message about one event."`
 	LinkTemplateFile   string `koanf:"link_template_file" doc:"File with the link_template."`
 	// AllowCIDRs are networks that may be dialed although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Networks that may be dialed although they are not public."`

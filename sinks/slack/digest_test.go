@@ -130,15 +130,15 @@ func TestDigestHeaders(t *testing.T) {
 			"9 × The health check of an instance turned healthy or unhealthy",
 		},
 		{d(9, map[string]int{oops.Topic: 9}, nil, oops), "9 × Something went wrong with a container as a whole"},
-		{d(9, map[string]int{oops.Topic: 8, "acme.x": 1}, nil, oops), "At least 8 problems among 9 notifications"},
-		{d(2, map[string]int{oops.Topic: 1, well.Topic: 1}, nil, well, oops), "1 problem among 2 notifications"},
+		{d(9, map[string]int{oops.Topic: 8, "acme.x": 1}, nil, oops), "At least 8 problems among 9 events"},
+		{d(2, map[string]int{oops.Topic: 1, well.Topic: 1}, nil, well, oops), "1 problem among 2 events"},
 		{d(2, map[string]int{oops.Topic: 1, sick.Topic: 1}, nil, sick, oops), "2 problems of 2 topics"},
-		{d(9, map[string]int{"acme.x": 5, "acme.y": 4}, nil, well), "9 notifications of 2 topics"},
-		{d(9, nil, nil, well, oops), "At least 1 problem among 9 notifications"},
+		{d(9, map[string]int{"acme.x": 5, "acme.y": 4}, nil, well), "9 events of 2 topics"},
+		{d(9, nil, nil, well, oops), "At least 1 problem among 9 events"},
 		{d(9, nil, map[string]string{"topic": "acme.x"}, well), "9 × acme.x"},
 		{d(1, nil, nil, well), "An instance's health check says healthy"},
 		{d(0, nil, nil, well), "An instance's health check says healthy"},
-		{d(5, nil, nil), "5 notifications of 0 topics"},
+		{d(5, nil, nil), "5 events of 0 topics"},
 	} {
 		m := newRenderer().renderDelivery(c.d)
 		checkMessage(t, m)

@@ -48,7 +48,7 @@ func (r *renderer) topicMeaning(topic string) string {
 	if text == "" {
 		text = cleanLine(topic)
 	}
-	return orDefault(text, "A notification without a topic")
+	return orDefault(text, "An event without a topic")
 }
 
 // renderDelivery renders one notification or a digest. A digest of one looks like its notification.
@@ -105,7 +105,7 @@ func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
 	if fields := identifierFields(e); len(fields) > 0 {
 		blocks = append(blocks, slackgo.NewSectionBlock(nil, fields, nil))
 	}
-	foot := "Notification " + formatCode(orDefault(e.id, "none"), maxShort)
+	foot := "Event " + formatCode(orDefault(e.id, "none"), maxShort)
 	if !e.at.IsZero() {
 		foot += " · " + formatTime(e.at)
 	}

@@ -71,7 +71,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	id := regexp.MustCompile("Delivery `([0-9a-f]+)`").FindStringSubmatch(string(body))
 	if id == nil {
-		id = regexp.MustCompile("Notification `([0-9a-f]+)`").FindStringSubmatch(string(body))
+		id = regexp.MustCompile("Event `([0-9a-f]+)`").FindStringSubmatch(string(body))
 	}
 	f.ids = append(f.ids, id[1])
 	f.mu.Unlock()

@@ -48,7 +48,7 @@ func newWorkspace(t testing.TB) (*workspace, string) {
 
 var (
 	deliveryID     = regexp.MustCompile("Delivery `([0-9a-f]+)`")
-	notificationID = regexp.MustCompile("Notification `([0-9a-f]+)`")
+	notificationID = regexp.MustCompile("Event `([0-9a-f]+)`")
 )
 
 func (s *workspace) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -23,7 +23,7 @@ type Config struct {
 	Format string `koanf:"format" enum:"notification,standard,template,cloudevents-structured,cloudevents-binary" doc:"Body."`
 	// Metadata adds the members "id" and "time" to each notification, in the formats notification and standard: always
 	// ("true"), never ("false"), or only in batches, where webhook-id does not identify a notification ("batches").
-	Metadata string `koanf:"metadata" enum:"batches,true,false" doc:"Add the members id and time to each notification."`
+	Metadata string `koanf:"metadata" enum:"batches,true,false" doc:"Add the members id and time to each event."`
 	// Template or TemplateFile is the body for the format template.
 	Template     string `koanf:"template" doc:"Body as a Go template (docs/templates.md)."`
 	TemplateFile string `koanf:"template_file" doc:"File with the template, read again when it changes."`

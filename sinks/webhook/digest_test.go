@@ -105,11 +105,11 @@ func TestDigestAsSent(t *testing.T) {
 		}
 		list := append(got.Notifications, got.Data.Notifications...)
 		if len(list) != len(d.Notifications) {
-			t.Fatalf("%s: %d notifications in %s", format, len(list), sent)
+			t.Fatalf("%s: %d events in %s", format, len(list), sent)
 		}
 		for i, n := range d.Notifications {
 			if !bytes.Equal(list[i], n.Data) {
-				t.Errorf("%s: notification %d is %s, want %s", format, i, list[i], n.Data)
+				t.Errorf("%s: event %d is %s, want %s", format, i, list[i], n.Data)
 			}
 		}
 		if got.Topic+got.Type != relay.TopicDigest || format == formatStandard && !got.Timestamp.Equal(d.Digest.Last) {
@@ -162,9 +162,9 @@ func TestDigestRefused(t *testing.T) {
 		d    relay.Delivery
 		want string
 	}{
-		{several, "has 3 notifications but is neither"},
+		{several, "has 3 events but is neither"},
 		{relay.Delivery{ID: "x"}, "has 0"},
-		{empty, "has no notification"},
+		{empty, "has no event"},
 		{broken, "65f0c2a00123456789abcde1"},
 		{missing, "65f0c2a00123456789abcde2"},
 		{late, "year outside"},

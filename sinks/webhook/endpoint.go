@@ -67,7 +67,7 @@ func (c *Config) checkEndpoint(g *netguard.Guard) error {
 	address := c.urlSetting(g)
 	if !address.IsSet() {
 		return &relay.FieldError{
-			Field: "url", Problem: "is missing: set the URL to post notifications to, such as " +
+			Field: "url", Problem: "is missing: set the URL to post events to, such as " +
 				"https://example.com/hook, here or in url_file",
 		}
 	}

@@ -411,6 +411,6 @@ func TestStandardFormat(t *testing.T) {
 	}
 	d.Notifications = append(d.Notifications, d.Notifications[0])
 	if outcome, _ := relay.Classify(s.Deliver(t.Context(), d)); outcome != relay.OutcomePermanent {
-		t.Errorf("several notifications: %s", outcome)
+		t.Errorf("several events: %s", outcome)
 	}
 }

@@ -161,7 +161,7 @@ func TestRequest(t *testing.T) {
 	}
 	r, body := last()
 	if string(body) != string(d.Notifications[0].Data) {
-		t.Errorf("body %s, want the notification as it is", body)
+		t.Errorf("body %s, want the event as it is", body)
 	}
 	user, pass, _ := r.BasicAuth()
 	got := fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Host, " ", user, pass, " ", r.Header.Get("Content-Type"), " ",

@@ -35,7 +35,7 @@ func (l *loader) checkPacing(path string, s *Sink) {
 		}
 	}
 	if d.Wait != 0 && s.Ordering != "none" {
-		l.Error(path+".ordering", "conflicts with digest, which combines notifications", "remove ordering or digest")
+		l.Error(path+".ordering", "conflicts with digest, which combines events", "remove ordering or digest")
 	}
 }
 

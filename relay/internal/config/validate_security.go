@@ -22,7 +22,7 @@ func (c *Config) SecurityWarnings() []Problem {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.warnWeakCredential(path, k.credential())
 		if k.AccountID == "" && len(k.Hubs) > 0 && len(k.Capabilities) == 0 {
-			l.Warn(path+".account_id", fmt.Sprintf("is missing, so the key %q sees only notifications "+
+			l.Warn(path+".account_id", fmt.Sprintf("is missing, so the key %q sees only events "+
 				"without an account", k.Name), `name its account, or write "*" for everything in its hubs`)
 		}
 	}
@@ -86,7 +86,7 @@ func (l securityCheck) warnPlaintextRedis(address string) {
 		return
 	}
 	if host := u.Hostname(); !isLoopback(host + ":0") {
-		l.Warn("redis.url", "sends its password and all notifications unencrypted to another machine",
+		l.Warn("redis.url", "sends its password and all events unencrypted to another machine",
 			"use rediss://, or a network that others cannot read")
 	}
 }

@@ -42,7 +42,7 @@ func TestConfig_SecurityWarnings(t *testing.T) {
 		},
 		{
 			"no account", "auth: {keys: [{name: a, key: " + strong + ", hubs: [h]}]}\n", 0o600,
-			`auth.keys[0].account_id: is missing, so the key "a" sees only notifications without an account`,
+			`auth.keys[0].account_id: is missing, so the key "a" sees only events without an account`,
 		},
 		{"a producer needs no account", "auth: {keys: [{name: a, key: " + strong +
 			", hubs: [h], capabilities: [notifications-publish]}]}\n", 0o600, ""},
@@ -55,7 +55,7 @@ func TestConfig_SecurityWarnings(t *testing.T) {
 		},
 		{
 			"plaintext Redis", fromVariable + "redis: {url: 'redis://redis.example:6379'}\n", 0o600,
-			"redis.url: sends its password and all notifications unencrypted to another machine",
+			"redis.url: sends its password and all events unencrypted to another machine",
 		},
 		{"plaintext Redis on this machine", fromVariable + "redis: {url: 'redis://127.0.0.1:6379'}\n", 0o600, ""},
 		{"Redis with TLS", fromVariable + "redis: {url: 'rediss://redis.example:6379'}\n", 0o600, ""},

@@ -61,7 +61,7 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 		if err := catalog.CheckPatterns([]string{t}); err != nil {
 			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
 		} else if strings.HasPrefix(strings.TrimPrefix(t, "!"), relay.OperationalPrefix) {
-			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), "an upstream never sends its own notifications",
+			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), "an upstream never sends its own events",
 				"remove the pattern")
 		}
 	}
@@ -84,7 +84,7 @@ func (l *loader) checkUpstream(path, address string) {
 	case strings.HasSuffix(strings.TrimRight(u.Path, "/"), "/v1") || strings.Contains(u.Path, "/v1/"):
 		l.Error(path, "contains a path of the API", "end it before /v1, which the relay appends")
 	case u.Scheme == "http" && !isLoopback(hostPort(u)):
-		l.Warn(path, "the key and all notifications are sent unencrypted", "use https")
+		l.Warn(path, "the key and all events are sent unencrypted", "use https")
 	}
 }
 

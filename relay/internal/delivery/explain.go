@@ -120,7 +120,7 @@ func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification
 			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
 		}
 		if digestWhenLimited && digest.Wait == 0 && key == "" {
-			text += "; notifications above the rate are combined into a digest"
+			text += "; events above the rate are combined into a digest"
 		}
 		lines = append(lines, text)
 	}

@@ -42,7 +42,7 @@ func TestExplainTiming(t *testing.T) {
 		{
 			config.Sink{Rate: relay.Rate{Count: 1, Per: time.Second}, Ordering: "none"},
 			true, one,
-			[]string{"at most 1/s; notifications above the rate are combined into a digest"},
+			[]string{"at most 1/s; events above the rate are combined into a digest"},
 		},
 		{
 			config.Sink{Rate: relay.Rate{Count: 1, Per: time.Second}, Ordering: "hub"},

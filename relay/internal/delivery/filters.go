@@ -76,7 +76,7 @@ func (w *monitoredCondition) logFailure(e *relay.Envelope, err error) {
 	if now.Before(w.next) {
 		return
 	}
-	w.log.Warn("condition failed, the sink receives the notification",
+	w.log.Warn("condition failed, the sink receives the event",
 		"error", err, "topic", e.Topic, "object_id", relay.Truncate(e.Object.ID, 80), "failure_count", w.suppressed)
 	w.next, w.suppressed = now.Add(failureLogInterval), 0
 }

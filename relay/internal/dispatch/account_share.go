@@ -145,7 +145,7 @@ func (d *Dispatcher) logExceeded() {
 		for account := range s.exceeded {
 			accounts = append(accounts, account)
 		}
-		d.opts.Logger.Error("accounts use their share of the backlog of a sink, their new notifications are dropped",
+		d.opts.Logger.Error("accounts use their share of the backlog of a sink, their new events are dropped",
 			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", accounts,
 			"dropped_count", s.dropped, "limit", s.limit)
 		s.dropped = 0

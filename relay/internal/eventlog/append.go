@@ -67,11 +67,11 @@ type AppendRequest struct {
 // also [redisconn.ErrTooFewReplicas]. A full Redis rejects repeats, too. Append may be called concurrently.
 func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	if len(r.Notifications) == 0 {
-		return nil, errors.New("append: the request has no notifications")
+		return nil, errors.New("append: the request has no events")
 	}
 	for i := range r.Notifications {
 		if n := &r.Notifications[i]; n.Hub != r.Hub {
-			return nil, fmt.Errorf("append: notification %s belongs to another hub than its request", n.ID)
+			return nil, fmt.Errorf("append: event %s belongs to another hub than its request", n.ID)
 		}
 	}
 	partition := l.keys.Partition(r.Hub)
@@ -87,7 +87,7 @@ func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 		err = l.appendAll(ctx, Key(l.keys, partition), r)
 	}
 	if err != nil {
-		return nil, redisconn.WrapError("store notifications", err)
+		return nil, redisconn.WrapError("store events", err)
 	}
 	ids := make([]string, len(r.Notifications))
 	for i := range ids {
@@ -121,7 +121,7 @@ func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error 
 
 // appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
-	const operation = "store notifications once"
+	const operation = "store events once"
 	newer, older := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
 	keys := []string{Key(l.keys, partition), newer, older}
 	args := make([]any, 0, 5+6*len(a.Notifications))

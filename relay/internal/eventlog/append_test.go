@@ -49,7 +49,7 @@ func TestAppend_RejectsInvalidRequests(t *testing.T) {
 	}
 	mixed := []relay.Notification{notification("h", 1), notification("i", 2)}
 	if _, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: mixed}); err == nil {
-		t.Error("notifications of two hubs: got no error")
+		t.Error("events of two hubs: got no error")
 	}
 }
 

@@ -90,7 +90,7 @@ func (tr *traffic) awaitMore(what string, n int) {
 		start[hub] = tr.accepted[hub]
 		tr.mu.Unlock()
 	}
-	testkit.WaitFor(tr.t, "notifications on "+what, func() bool {
+	testkit.WaitFor(tr.t, "events on "+what, func() bool {
 		tr.mu.Lock()
 		defer tr.mu.Unlock()
 		return !slices.ContainsFunc(trafficHubs, func(hub string) bool { return tr.accepted[hub] < start[hub]+n })

@@ -58,7 +58,7 @@ func TestToNotification(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff([]relay.Notification{c.want}, list, cmpopts.EquateEmpty()); diff != "" {
-				t.Errorf("notifications (-want +got):\n%s", diff)
+				t.Errorf("events (-want +got):\n%s", diff)
 			}
 		})
 	}

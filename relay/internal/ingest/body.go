@@ -83,7 +83,7 @@ func (f *decodeState) readArray() ([]relay.Notification, *relay.Error) {
 		if err := f.expectEnd(); err != nil {
 			return nil, err
 		}
-		return nil, relay.NewError(relay.CodeInvalidArgument, "the array is empty; send at least one notification")
+		return nil, relay.NewError(relay.CodeInvalidArgument, "the array is empty; send at least one event")
 	}
 	ns := make([]relay.Notification, 0, len(f.data)/typicalSize+1)
 	for {
@@ -104,7 +104,7 @@ func (f *decodeState) readArray() ([]relay.Notification, *relay.Error) {
 			}
 			return ns, nil
 		default:
-			f.syntaxError("expected ',' or ']' after a notification, found " + f.describeNext())
+			f.syntaxError("expected ',' or ']' after an event, found " + f.describeNext())
 			return nil, f.scanError(noBatchIndex)
 		}
 	}
@@ -130,13 +130,13 @@ func (f *decodeState) readLines() ([]relay.Notification, *relay.Error) {
 			return nil, err
 		}
 		if f.skipSpaces(); f.pos < end {
-			f.syntaxError("expected the end of the line after the notification, found " + f.describeNext())
+			f.syntaxError("expected the end of the line after the event, found " + f.describeNext())
 			return nil, f.scanError(len(ns))
 		}
 		ns = append(ns, n)
 	}
 	if len(ns) == 0 {
-		return nil, relay.NewError(relay.CodeInvalidArgument, "the body has no notification; send one on each line")
+		return nil, relay.NewError(relay.CodeInvalidArgument, "the body has no event; send one on each line")
 	}
 	return ns, nil
 }

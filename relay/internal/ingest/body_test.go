@@ -33,7 +33,7 @@ func TestDecodeBody(t *testing.T) {
 	} {
 		ns, err := d.DecodeBody(tc.contentType, []byte(tc.body), Defaults{Hub: "h"})
 		if err != nil || len(ns) != tc.want {
-			t.Errorf("%s: %d notifications, %v", name, len(ns), err)
+			t.Errorf("%s: %d events, %v", name, len(ns), err)
 			continue
 		}
 		for i, n := range ns {
@@ -75,8 +75,8 @@ func TestDecodeBodyRefuses(t *testing.T) {
 		{asJSON, "[" + item(0) + ",7]", "422.invalid-argument", "/1", "not a number"},
 		{asJSON, "[[]]", "422.invalid-argument", "/0", "not an array"},
 		{asJSON, "[" + item(0) + "," + large + "]", "413.too-large", "/1", "262144"},
-		{asLines, "", "422.invalid-argument", "", "no notification"},
-		{asLines, "\n \r\n", "422.invalid-argument", "", "no notification"},
+		{asLines, "", "422.invalid-argument", "", "no event"},
+		{asLines, "\n \r\n", "422.invalid-argument", "", "no event"},
 		{asLines, item(0) + "\n\n" + bad, "422.invalid-argument", "/1/context/hub_id", "other"},
 		{asLines, item(0) + "\n\n" + `{"topic":x}`, "400.invalid-syntax", "/1/topic", "line 3, column 10"},
 		{asLines, item(0) + item(1), "400.invalid-syntax", "/0", "end of the line"},

@@ -22,7 +22,7 @@ func TestDecodeBody_MaxBatch(t *testing.T) {
 			return []byte(tt.prefix + strings.TrimSuffix(strings.Repeat(small+tt.separator, n), tt.separator) + tt.suffix)
 		}
 		if ns, err := d.DecodeBody(tt.contentType, body(MaxBatch), Defaults{AnyAccount: true}); err != nil || len(ns) != MaxBatch {
-			t.Errorf("%s: got %d notifications, %v", tt.contentType, len(ns), err)
+			t.Errorf("%s: got %d events, %v", tt.contentType, len(ns), err)
 		}
 		_, err := d.DecodeBody(tt.contentType, body(MaxBatch+1), Defaults{AnyAccount: true})
 		if err == nil || err.Code != relay.CodeTooLarge || err.Extra["max_notifications"] != MaxBatch {

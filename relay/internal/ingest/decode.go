@@ -188,7 +188,7 @@ func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Er
 	f.reset()
 	if index == MaxBatch {
 		return relay.Notification{}, relay.NewError(relay.CodeTooLarge, fmt.Sprintf(
-			"a request has at most %d notifications; send the others in another request", MaxBatch)).
+			"a request has at most %d events; send the others in another request", MaxBatch)).
 			WithExtra("max_notifications", MaxBatch)
 	}
 	start, limit := f.pos, MaxNotification
@@ -208,7 +208,7 @@ func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Er
 	f.data = all
 	switch {
 	case scanned && f.pos-start > limit, !scanned && isCut:
-		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification has at most %d bytes, this one has more", limit))
+		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("an event has at most %d bytes, this one has more", limit))
 		return relay.Notification{}, withIndex(err, index)
 	case !scanned:
 		if c != '{' && f.err.pos == start { // no JSON value at all
@@ -216,7 +216,7 @@ func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Er
 		}
 		return relay.Notification{}, f.scanError(index)
 	case c != '{':
-		return relay.Notification{}, withIndex(wrongType("a notification", "an object", c), index)
+		return relay.Notification{}, withIndex(wrongType("an event", "an object", c), index)
 	}
 	if err := f.validate(); err != nil {
 		return relay.Notification{}, withIndex(err, index)
@@ -232,7 +232,7 @@ func (f *decodeState) expectEnd() *relay.Error {
 	}
 	f.syntaxError(
 		"expected the end, found " + f.describeNext() +
-			"; send several notifications as a JSON array or as application/x-ndjson",
+			"; send several events as a JSON array or as application/x-ndjson",
 	)
 	return f.scanError(noBatchIndex)
 }
@@ -243,9 +243,9 @@ func (f *decodeState) validate() *relay.Error {
 	case f.problem != nil:
 		return f.problem
 	case !f.topicGiven:
-		return relay.NewError(relay.CodeMissingArgument, "the notification has no topic").WithPointer("/topic")
+		return relay.NewError(relay.CodeMissingArgument, "the event has no topic").WithPointer("/topic")
 	case !f.contextGiven && f.def.Hub == "":
-		return relay.NewError(relay.CodeMissingArgument, "the notification has no context").WithPointer("/context")
+		return relay.NewError(relay.CodeMissingArgument, "the event has no context").WithPointer("/context")
 	case !f.hub.given && f.def.Hub == "":
 		return relay.NewError(relay.CodeMissingArgument, "the context has no hub_id").WithPointer("/context/hub_id")
 	case f.hub.given && len(f.hub.value) == 0:

@@ -193,7 +193,7 @@ func TestDecode_CopiesInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	if fmt.Sprint(n) != before {
-		t.Error("the notification changed with its input")
+		t.Error("the event changed with its input")
 	}
 }
 

@@ -149,7 +149,7 @@ func FuzzDecodeBody(f *testing.F) {
 			parts = []json.RawMessage{body}
 		}
 		if len(ns) == 0 || len(ns) != len(parts) {
-			t.Fatalf("got %d notifications, want %d", len(ns), len(parts))
+			t.Fatalf("got %d events, want %d", len(ns), len(parts))
 		}
 		for i, n := range ns {
 			checkConsistent(t, d, n)

@@ -168,7 +168,7 @@ func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reaso
 	}
 	// Do not scan data that is far too large.
 	if size := int64(len(e.Data)) + e.Omitted; size > 4*MaxNotification {
-		return n, fmt.Sprintf("%s: a notification has at most %d bytes, this one has %d", relay.CodeTooLarge,
+		return n, fmt.Sprintf("%s: an event has at most %d bytes, this one has %d", relay.CodeTooLarge,
 			MaxNotification, size)
 	}
 	n, err := in.opt.Decoder.Decode(e.Data, Defaults{AnyAccount: true})

@@ -328,6 +328,6 @@ func TestInbox_ContinuesAfterHighestID(t *testing.T) {
 		stop()
 	}
 	if n := len(logOf(t, b)); n != 3 {
-		t.Errorf("got %d notifications, want 3", n)
+		t.Errorf("got %d events, want 3", n)
 	}
 }

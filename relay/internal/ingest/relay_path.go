@@ -36,7 +36,7 @@ func (f *decodeState) readVia() bool {
 	f.via = f.spanFrom(start)
 	if f.hops >= maxHops {
 		f.setProblem(relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("the notification has passed %d relays, which looks like a loop", f.hops)).WithPointer(pointer))
+			fmt.Sprintf("the event has passed %d relays, which looks like a loop", f.hops)).WithPointer(pointer))
 	}
 	return ok
 }

@@ -71,6 +71,6 @@ func TestDecodeRelayed(t *testing.T) {
 	}
 	if _, _, rejected := d.DecodeRelayed([]byte(with(`,"x":"`+strings.Repeat("x", MaxNotification+relayOverhead)+`"`)),
 		Defaults{AnyAccount: true}, RelayHop{}); rejected == nil {
-		t.Error("a notification above the maximum size was accepted")
+		t.Error("an event above the maximum size was accepted")
 	}
 }

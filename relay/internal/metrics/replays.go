@@ -27,7 +27,7 @@ func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 		resyncs: counters(
 			"stream_resyncs_total",
 			"Clients that received a resync message because their cursor was trimmed, the log lost entries, or "+
-				"notifications of a source are missing.",
+				"events of a source are missing.",
 			"cause",
 		),
 	}

@@ -157,7 +157,7 @@ func TestLimiter_ReportsStoreErrors(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if wait, err := q.Take(t.Context(), "k", Amount{Count: 1}); wait != 0 || err != nil {
-		t.Errorf("without a limit for notifications: got wait %s, %v", wait, err)
+		t.Errorf("without a limit for events: got wait %s, %v", wait, err)
 	}
 }
 

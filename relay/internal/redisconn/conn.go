@@ -234,7 +234,7 @@ func (c *Conn) warnEvictionPolicy(ctx context.Context) {
 	if policy == "" || policy == "noeviction" || InfoField(info, "maxmemory") == "0" {
 		return
 	}
-	c.log.WarnContext(ctx, "redis may evict keys and lose notifications when its memory is full: "+
+	c.log.WarnContext(ctx, "redis may evict keys and lose events when its memory is full: "+
 		"set maxmemory-policy noeviction", "policy", policy)
 }
 
@@ -245,7 +245,7 @@ func (c *Conn) warnReplicationInfo(ctx context.Context) {
 		return
 	}
 	if InfoField(info, "master_replid") == "" {
-		c.log.WarnContext(ctx, "redis does not report its replication ID, so a failover that loses notifications "+
+		c.log.WarnContext(ctx, "redis does not report its replication ID, so a failover that loses events "+
 			"may go unnoticed: allow INFO for its user (ACL SETUSER … +info)", "error", err)
 	}
 }

@@ -88,7 +88,7 @@ func TestSource_LimitsGapReports(t *testing.T) {
 	if n := reports.Load(); n < 10 || n > 50 {
 		t.Errorf("got %d reports, want 10 and a few more", n)
 	}
-	if n := strings.Count(r.log.String(), "notifications of the upstream are missing"); n > 50 {
+	if n := strings.Count(r.log.String(), "events of the upstream are missing"); n > 50 {
 		t.Errorf("got %d lines of the log, want 10 and a few more", n)
 	}
 }

@@ -157,7 +157,7 @@ func (t *session) onConnected(ctx context.Context) error {
 	case t.gapReason != "":
 		m.gap, m.gapReported = t.gapReason, true
 	case t.wasConnected:
-		m.gap = "the upstream sent no cursor, so notifications since the last connection are missing"
+		m.gap = "the upstream sent no cursor, so events since the last connection are missing"
 	}
 	t.wasConnected, t.gapReason = true, ""
 	return t.enqueue(ctx, m)
@@ -171,7 +171,7 @@ func (t *session) handleMessage(ctx context.Context, n relay.Notification) error
 	if n.Cursor == "" && !t.warnedNoCursors {
 		t.warnedNoCursors = true
 		t.opt.Log.WarnContext(ctx,
-			"upstream sends no cursors, so notifications during a disconnect are lost and counted as a gap")
+			"upstream sends no cursors, so events during a disconnect are lost and counted as a gap")
 	}
 	if n.Cursor != "" {
 		t.cursor = n.Cursor
@@ -183,7 +183,7 @@ func (t *session) handleMessage(ctx context.Context, n relay.Notification) error
 func (t *session) handleResync(ctx context.Context, n relay.Notification) error {
 	t.cursor = n.Cursor
 	problem, via := readResync(n.Data)
-	reason := "the upstream has lost notifications after the cursor: " + problem
+	reason := "the upstream has lost events after the cursor: " + problem
 	if slices.Contains(via, t.opt.Instance) { // this relay has reported it first
 		return t.enqueue(ctx, message{cursor: n.Cursor})
 	}

@@ -18,7 +18,7 @@ const (
 	batchCount = 256
 	batchBytes = 1 << 20
 	// gapNotice is the message of a gap for clients of the stream. The reason and the source are only for operators.
-	gapNotice = "notifications from another relay may be missing"
+	gapNotice = "events from another relay may be missing"
 	// maxQuarantined is the maximum number of stored bytes of an invalid message.
 	maxQuarantined = 64 << 10
 )
@@ -108,7 +108,7 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 		switch {
 		case err == nil && !retry.IsReset():
 			if t.logThrottle.allow("stored", nil) {
-				t.opt.Log.InfoContext(ctx, "notifications of the upstream are stored again")
+				t.opt.Log.InfoContext(ctx, "events of the upstream are stored again")
 			}
 			return nil
 		case err == nil:
@@ -119,7 +119,7 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 			return err
 		}
 		if t.logThrottle.allow("store", err) {
-			t.opt.Log.WarnContext(ctx, "notifications of the upstream cannot be stored, reading is suspended", "error",
+			t.opt.Log.WarnContext(ctx, "events of the upstream cannot be stored, reading is suspended", "error",
 				shortError(err))
 		}
 		retry.Sleep(ctx)
@@ -130,14 +130,14 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 func (t *session) reportGap(ctx context.Context, m message) {
 	if !m.gapReported {
 		if t.logThrottle.allow("gap", nil) {
-			t.opt.Log.WarnContext(ctx, "notifications of the upstream may be missing", "reason", m.gap)
+			t.opt.Log.WarnContext(ctx, "events of the upstream may be missing", "reason", m.gap)
 		}
 		return
 	}
 	if !t.gapReports.Allow() { // the stats count all of them
 		return
 	}
-	t.opt.Log.ErrorContext(ctx, "notifications of the upstream are missing", "reason", m.gap, "cursor",
+	t.opt.Log.ErrorContext(ctx, "events of the upstream are missing", "reason", m.gap, "cursor",
 		relay.Truncate(t.savedCursor, 200))
 	sum := sha256.Sum256([]byte(t.opt.Name + "\n" + t.opt.Hub + "\n" + t.savedCursor))
 	if err := t.opt.ReportGap(ctx, hex.EncodeToString(sum[:12]), m.gap); err != nil && ctx.Err() == nil {

@@ -29,13 +29,13 @@ socket admin.sock in ./hubrelay-data, in this order. Over TCP they send the toke
 
 // adminFlags select the running daemon and the output format.
 type adminFlags struct {
-	outputFlags
+	command.Output
 	address, file string
 }
 
 func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	f.registerConnection(cmd, std)
-	f.outputFlags.register(cmd.Flags())
+	f.Register(cmd.Flags())
 }
 
 // registerConnection registers only the flags that select the daemon.
@@ -178,7 +178,7 @@ func connectAndCall[Request, Response any](
 	return callDaemon(ctx, c, op, request, params...)
 }
 
-// callAndPrint calls an operation and prints its response: as JSON, or with show.
+// callAndPrint calls an operation and prints its response: in a format for programs, or with show.
 func callAndPrint[Request, Response any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
 	show func(Response) error, params ...string,
@@ -187,8 +187,8 @@ func callAndPrint[Request, Response any](
 	switch {
 	case err != nil:
 		return err
-	case f.asJSON():
-		return printJSON(std, response)
+	case !f.IsTable():
+		return f.Print(std.Out, response)
 	}
 	return show(response)
 }
@@ -202,9 +202,42 @@ func callAndPrintList[Entry any](
 	if err != nil {
 		return err
 	}
-	return printPages(std, &f.outputFlags, func(visit func([]Entry) error) error {
+	return printPages(std, &f.Output, func(visit func([]Entry) error) error {
 		return forEachPage(ctx, c, op, newPageRequest, visit)
 	}, show, empty)
+}
+
+// printPages prints a list: in a format for programs, or with show. forEach calls its argument with each page. empty is printed instead of a
+// list without entries.
+func printPages[Entry any](
+	std term.Streams, o *command.Output, forEach func(visit func([]Entry) error) error, show func([]Entry) error, empty string,
+) error {
+	list := o.NewList(std.Out)
+	found := false
+	err := forEach(func(page []Entry) error {
+		found = found || len(page) > 0
+		if o.IsTable() {
+			if len(page) == 0 {
+				return nil
+			}
+			return show(page)
+		}
+		for i := range page {
+			if err := list.Write(page[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return err
+	case !o.IsTable():
+		return list.Close()
+	case !found:
+		_, err = fmt.Fprintln(std.Out, empty)
+	}
+	return err
 }
 
 // newPageRequest returns the request for a page of a list without a filter.

@@ -58,9 +58,9 @@ func listAudit(ctx context.Context, std term.Streams, f *adminFlags, request adm
 	if err != nil {
 		return err
 	}
-	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.AuditEntry) error) error { return visit(page.Data) },
+	err = printPages(std, &f.Output, func(visit func([]adminapi.AuditEntry) error) error { return visit(page.Data) },
 		func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
-	if err == nil && page.Next != "" && !f.asJSON() {
+	if err == nil && page.Next != "" && f.IsTable() {
 		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --since to see others\n", len(page.Data))
 	}
 	return err

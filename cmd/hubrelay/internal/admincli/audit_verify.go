@@ -24,7 +24,7 @@ type auditResult struct {
 }
 
 func newAuditVerify(std term.Streams) *cobra.Command {
-	var asJSON bool
+	var output command.Output
 	cmd := &cobra.Command{
 		Use:   "verify FILE...",
 		Short: "Check the hash chain of an audit file",
@@ -41,10 +41,10 @@ The exit status is 1 if the chain is broken.`,
 			if err != nil {
 				return err
 			}
-			return printAuditResult(std, result, asJSON)
+			return printAuditResult(std, &output, result)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one line of JSON")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
@@ -61,7 +61,7 @@ func verifyAuditFiles(names []string) (hashchain.Result, error) {
 	return hashchain.Verify(io.MultiReader(readers...))
 }
 
-func printAuditResult(std term.Streams, r hashchain.Result, asJSON bool) error {
+func printAuditResult(std term.Streams, o *command.Output, r hashchain.Result) error {
 	var broken error
 	out := auditResult{
 		Lines: r.Lines, Unprotected: r.Unprotected, PreviousSHA256: r.PreviousSHA256, LastSHA256: r.LastSHA256,
@@ -70,8 +70,8 @@ func printAuditResult(std term.Streams, r hashchain.Result, asJSON bool) error {
 		out.BrokenLine, out.Reason = r.Broken.Line, string(r.Broken.Reason)
 		broken = fmt.Errorf("the chain is broken at line %d: %s", out.BrokenLine, out.Reason)
 	}
-	if asJSON {
-		return errors.Join(printJSON(std, out), broken)
+	if !o.IsTable() {
+		return errors.Join(o.Print(std.Out, out), broken)
 	}
 	if broken != nil {
 		return broken

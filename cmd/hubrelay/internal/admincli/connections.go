@@ -55,7 +55,7 @@ func listConnections(
 	if request.HubID != "" || request.Key != "" {
 		empty += " match"
 	}
-	return printPages(std, &f.outputFlags, func(visit func([]adminapi.Connection) error) error {
+	return printPages(std, &f.Output, func(visit func([]adminapi.Connection) error) error {
 		return forEachPage(ctx, c, adminapi.ListConnections(), func(p adminapi.PageRequest) adminapi.ListConnectionsRequest {
 			request.PageRequest = p
 			return request

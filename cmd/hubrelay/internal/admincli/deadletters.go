@@ -93,7 +93,7 @@ func listLetters(
 	if len(filter.Topics) > 0 || filter.HubID != "" || filter.Since != "" {
 		empty += " match"
 	}
-	return printPages(std, &f.outputFlags, func(visit func([]adminapi.DeadLetter) error) error {
+	return printPages(std, &f.Output, func(visit func([]adminapi.DeadLetter) error) error {
 		return forEachDeadLetter(ctx, c, sink, filter, visit)
 	}, func(page []adminapi.DeadLetter) error { return printLetters(std, page) }, empty)
 }

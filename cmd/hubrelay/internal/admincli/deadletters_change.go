@@ -100,8 +100,8 @@ func changeLetters(
 		}
 		return err
 	}
-	if f.asJSON() {
-		err = printJSON(std, map[string]any{
+	if !f.IsTable() {
+		err = f.Print(std.Out, map[string]any{
 			"sink": sink, c.pastTense: done,
 			"missing": len(ids) - done,
 		})

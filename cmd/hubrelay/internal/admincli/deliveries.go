@@ -87,7 +87,7 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 	}
 	var list []adminapi.Delivery
 	isCut := false
-	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.Delivery) error) error {
+	err = printPages(std, &f.Output, func(visit func([]adminapi.Delivery) error) error {
 		err := forEachPage(ctx, c, adminapi.ListDeliveries(), func(p adminapi.PageRequest) adminapi.ListDeliveriesRequest {
 			f.request.PageRequest = p
 			f.request.Limit = min(f.request.Limit, f.limit+1-len(list)) // one more shows that the list is cut

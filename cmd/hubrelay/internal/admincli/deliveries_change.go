@@ -83,8 +83,8 @@ func changeDeliveries(
 		return fmt.Errorf("%w; %d of %d were %s before that", err, total.Changed, len(ids), a.pastTense)
 	case err != nil:
 		return err
-	case f.asJSON():
-		err = printJSON(std, total)
+	case !f.IsTable():
+		err = f.Print(std.Out, total)
 	default:
 		err = printChangedDeliveries(std, a, sink, &total)
 	}

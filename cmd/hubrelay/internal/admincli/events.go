@@ -84,12 +84,12 @@ func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {
 		return err
 	}
 	isCut := false
-	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.Event) error) error {
+	err = printPages(std, &f.Output, func(visit func([]adminapi.Event) error) error {
 		list, more, err := findEvents(ctx, std, c, f)
 		isCut = more
 		return errors.Join(err, visit(list))
 	}, func(list []adminapi.Event) error { return printEvents(std, list) }, "no events match")
-	if err == nil && isCut && !f.asJSON() {
+	if err == nil && isCut && f.IsTable() {
 		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --until to see older ones\n", f.limit)
 	}
 	return err

@@ -52,8 +52,9 @@ It waits for a daemon that restarts. With -o jsonl, each line is what 'events sh
 			switch {
 			case f.lines < 0 || f.lines > maxSearchPage:
 				return command.NewUsageError(cmd, fmt.Errorf("--lines must be from 0 to %d", maxSearchPage))
-			case f.format == outputJSON:
-				return command.NewUsageError(cmd, errors.New("the list has no end: use -o jsonl"))
+			}
+			if err := f.CheckStream(cmd); err != nil {
+				return err
 			}
 			return tailEvents(cmd.Context(), std, &f)
 		},
@@ -207,8 +208,8 @@ func isSettled(e *adminapi.EventDetails) bool {
 }
 
 func (t *follower) printEvent(e *adminapi.EventDetails) error {
-	if t.flags.asJSON() {
-		return printJSON(t.std, e)
+	if !t.flags.IsTable() {
+		return t.flags.Print(t.std.Out, e)
 	}
 	paint := term.NewPalette(t.std.Out, t.std.Env)
 	topic := term.Sanitize(e.Topic)

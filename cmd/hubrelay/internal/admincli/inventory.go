@@ -118,8 +118,8 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 		_, _ = fmt.Fprintln(std.Err, "the driver is not ready, and migrations wait for it: "+
 			term.Sanitize(inventory.DriverError))
 	}
-	if f.asJSON() {
-		return printInventoryJSON(jsonWriter{out: std.Out, isArray: f.format == outputJSON}, &inventory)
+	if !f.IsTable() {
+		return writeInventory(f.NewList(std.Out), &inventory)
 	}
 	if len(inventory.Servers) == 0 {
 		_, err := fmt.Fprintln(std.Out,
@@ -129,9 +129,9 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 	return printInventory(std, &inventory)
 }
 
-func printInventoryJSON(w jsonWriter, i *adminapi.Inventory) error {
+func writeInventory(list *command.ListWriter, i *adminapi.Inventory) error {
 	for _, s := range i.Servers {
-		if err := w.write(struct {
+		if err := list.Write(struct {
 			Kind string `json:"kind"`
 			adminapi.Server
 		}{"server", s}); err != nil {
@@ -139,14 +139,14 @@ func printInventoryJSON(w jsonWriter, i *adminapi.Inventory) error {
 		}
 	}
 	for _, c := range i.Containers {
-		if err := w.write(struct {
+		if err := list.Write(struct {
 			Kind string `json:"kind"`
 			adminapi.Container
 		}{"container", c}); err != nil {
 			return err
 		}
 	}
-	return w.close()
+	return list.Close()
 }
 
 func printInventory(std term.Streams, i *adminapi.Inventory) error {

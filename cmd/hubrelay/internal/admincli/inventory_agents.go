@@ -1,7 +1,6 @@
 package admincli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -25,31 +24,29 @@ commands need no running daemon. Run them as the user of the daemon or as root.`
 }
 
 func newAgentsList(std term.Streams) *cobra.Command {
-	var asJSON bool
+	var output command.Output
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the agents on this machine",
-		Long: `Lists the agents on this machine. RELAY is the id of the relay that started the agent.
-
---json prints a line for each agent.`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Long:  `Lists the agents on this machine. RELAY is the id of the relay that started the agent.`,
+		Args:  command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			agents, err := directory.Agents()
 			if err != nil {
 				return err
 			}
-			return printAgents(std, agents, asJSON)
+			return printAgents(std, &output, agents)
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
-func printAgents(std term.Streams, agents []directory.Agent, asJSON bool) error {
-	if asJSON {
-		enc := json.NewEncoder(std.Out)
+func printAgents(std term.Streams, o *command.Output, agents []directory.Agent) error {
+	if !o.IsTable() {
+		list := o.NewList(std.Out)
 		for _, a := range agents {
-			if err := enc.Encode(struct {
+			if err := list.Write(struct {
 				Instance string    `json:"instance"`
 				Path     string    `json:"path"`
 				PID      int       `json:"pid"`
@@ -59,7 +56,7 @@ func printAgents(std term.Streams, agents []directory.Agent, asJSON bool) error 
 				return err
 			}
 		}
-		return nil
+		return list.Close()
 	}
 	if len(agents) == 0 {
 		_, err := fmt.Fprintln(std.Out, "no agents are running on this machine")

@@ -42,7 +42,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&spec.AccountID, "account", "", `account whose notifications the key sees; "*" for all`)
+	flags.StringVar(&spec.AccountID, "account", "", `account whose events the key sees; "*" for all`)
 	flags.StringArrayVar(&spec.Hubs, "hub", nil, `hub that the key may access, repeatable; "*" for all`)
 	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "additional permission, repeatable: "+
 		"notifications-publish, containers-instances-migrate")

@@ -219,8 +219,8 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		total.Dropped += result.Dropped
 		total.Missing += result.Missing
 	}
-	if f.asJSON() {
-		err = printJSON(std, total)
+	if !f.IsTable() {
+		err = f.Print(std.Out, total)
 	} else {
 		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Dropped, "entry"))
 	}

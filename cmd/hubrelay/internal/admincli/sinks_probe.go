@@ -36,8 +36,8 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	if err != nil {
 		return err
 	}
-	if f.asJSON() {
-		if err := printJSON(std, attempt); err != nil {
+	if !f.IsTable() {
+		if err := f.Print(std.Out, attempt); err != nil {
 			return err
 		}
 	}
@@ -56,7 +56,7 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 			text += "; redirects are never followed, so set the final URL in the sink"
 		}
 		return errors.New(term.Sanitize(text + "; fix the destination or the settings of the sink and test again"))
-	case f.asJSON():
+	case !f.IsTable():
 		return nil
 	}
 	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))

@@ -72,8 +72,8 @@ func replaySink(
 	switch {
 	case err != nil:
 		return err
-	case f.asJSON():
-		return printJSON(std, result)
+	case !f.IsTable():
+		return f.Print(std.Out, result)
 	}
 	if len(request.EventIDs) > 0 && !request.FailedOnly && result.Replayed+result.Skipped == 0 {
 		return fmt.Errorf("no event was replayed to %s: the log has none of these IDs, or the filter of the sink excludes them; "+

@@ -88,7 +88,7 @@ func sourceNotes(s *adminapi.Source) (list []string) {
 		list = append(list, term.Sanitize(note))
 	}
 	if s.Quarantined > 0 {
-		list = append(list, term.Sanitize(s.Name+": rejected notifications are in the quarantine with the reason: "+
+		list = append(list, term.Sanitize(s.Name+": rejected events are in the quarantine with the reason: "+
 			"redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
 	}
 	return list

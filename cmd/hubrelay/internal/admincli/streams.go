@@ -43,7 +43,7 @@ shows the events that the key sees.
 			if err != nil {
 				return err
 			}
-			return printAccess(std, &f.outputFlags, access)
+			return printAccess(std, &f.Output, access)
 		},
 	}
 	cmd.Flags().StringVar(&request.HubID, "hub", "", "hub of the events")
@@ -52,10 +52,10 @@ shows the events that the key sees.
 	return cmd
 }
 
-func printAccess(std term.Streams, f *outputFlags, access adminapi.KeyAccess) error {
+func printAccess(std term.Streams, o *command.Output, access adminapi.KeyAccess) error {
 	var err error
-	if paint := term.NewPalette(std.Out, std.Env); f.asJSON() {
-		err = printJSON(std, access)
+	if paint := term.NewPalette(std.Out, std.Env); !o.IsTable() {
+		err = o.Print(std.Out, access)
 	} else {
 		answer := paint.Green("yes")
 		if !access.Allowed {
@@ -106,7 +106,7 @@ Nothing is consumed: a token stays valid. The exit status is 1 if the client can
 			if err != nil {
 				return err
 			}
-			return printStreamExplanation(std, &f.outputFlags, &e)
+			return printStreamExplanation(std, &f.Output, &e)
 		},
 	}
 	flags := cmd.Flags()
@@ -151,12 +151,12 @@ func readExplainFlags(std term.Streams, f *explainStreamFlags) error {
 	return err
 }
 
-func printStreamExplanation(std term.Streams, f *outputFlags, e *adminapi.StreamExplanation) error {
+func printStreamExplanation(std term.Streams, o *command.Output, e *adminapi.StreamExplanation) error {
 	paint := term.NewPalette(std.Out, std.Env)
 	var err error
 	switch r := e.Rejection; {
-	case f.asJSON():
-		err = printJSON(std, e)
+	case !o.IsTable():
+		err = o.Print(std.Out, e)
 	case r != nil:
 		_, err = fmt.Fprintf(std.Out, "%s: %s (%s)\n", paint.Red("the client cannot open the stream"),
 			term.Sanitize(r.Detail), term.Sanitize(r.Code))

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 
@@ -36,12 +35,12 @@ func Commands(std term.Streams, build Build) []*cobra.Command {
 }
 
 func newVersion(std term.Streams, build Build) *cobra.Command {
-	var asJSON bool
+	var output command.Output
 	cmd := &cobra.Command{
 		Use: "version", Short: "Print the version", Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
-			if asJSON {
-				return json.NewEncoder(std.Out).Encode(map[string]string{
+			if !output.IsTable() {
+				return output.Print(std.Out, map[string]string{
 					"version": build.Version,
 					"go":      runtime.Version(),
 				})
@@ -51,6 +50,6 @@ func newVersion(std term.Streams, build Build) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
+	output.Register(cmd.Flags())
 	return cmd
 }

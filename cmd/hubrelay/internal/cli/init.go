@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 
@@ -16,7 +15,8 @@ import (
 type initFlags struct {
 	file, listen, redis string
 	sinks               []string
-	force, yes, asJSON  bool
+	force, yes          bool
+	command.Output
 }
 
 func newInit(std term.Streams, build Build) *cobra.Command {
@@ -26,7 +26,7 @@ func newInit(std term.Streams, build Build) *cobra.Command {
 		Short: "Write a first configuration from answers or flags",
 		Long: `Writes a commented configuration with a new API key. It checks the configuration as serve would, and
 stores only the SHA-256 of the key. In a terminal it asks for all settings that no flag sets. Without a terminal, and
-with --yes, it uses the defaults.
+with --yes or -o other than table, it uses the defaults.
 
 --sink adds a destination: its type, then its settings from configs/hubrelay.yaml, separated by commas. Write a nested
 setting with a dot, as in batch.max=5. Repeat a setting to create a list. For a webhook without secrets, a secret is
@@ -47,7 +47,7 @@ users of this machine can see flags.`,
 	flags.StringArrayVar(&f.sinks, "sink", nil, "a destination: TYPE,KEY=VALUE,…; may be repeated")
 	flags.BoolVar(&f.force, "force", false, "overwrite an existing file")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask questions")
-	flags.BoolVar(&f.asJSON, "json", false, "do not ask questions, and print a JSON line")
+	f.Register(flags)
 	return cmd
 }
 
@@ -63,7 +63,7 @@ func runInit(cmd *cobra.Command, std term.Streams, build Build, f *initFlags) er
 			return command.NewUsageError(cmd, fmt.Errorf("--sink %q: %w", setup.HideValues(text), err))
 		}
 	}
-	if in, ok := std.In.(*os.File); ok && term.IsTerminal(in) && !f.yes && !f.asJSON {
+	if in, ok := std.In.(*os.File); ok && term.IsTerminal(in) && !f.yes && f.IsTable() {
 		if err := draft.Ask(cmd.Context(), std, in, cmd.Flags().Changed); err != nil {
 			return err
 		}
@@ -72,8 +72,8 @@ func runInit(cmd *cobra.Command, std term.Streams, build Build, f *initFlags) er
 	if err != nil {
 		return command.PrintProblems(std, err)
 	}
-	if f.asJSON {
-		return json.NewEncoder(std.Out).Encode(map[string]string{"file": f.file, "key": draft.Key})
+	if !f.IsTable() {
+		return f.Print(std.Out, map[string]string{"file": f.file, "key": draft.Key})
 	}
 	for _, w := range warnings {
 		_, _ = fmt.Fprintf(std.Err, "warning: %s\n", w)

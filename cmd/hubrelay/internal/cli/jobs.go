@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"time"
@@ -23,7 +22,8 @@ through the admin API.`
 
 func newJobsShow(std term.Streams) *cobra.Command {
 	var r relayFlags
-	var wait, asJSON bool
+	var output command.Output
+	var wait bool
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job and its progress",
@@ -32,25 +32,25 @@ func newJobsShow(std term.Streams) *cobra.Command {
 		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait {
-				return waitForJob(cmd.Context(), std, r.newClient(), args[0], asJSON)
+				return waitForJob(cmd.Context(), std, r.newClient(), args[0], &output)
 			}
 			j, err := r.newClient().Job(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return printJob(std, j, asJSON)
+			return printJob(std, &output, &j)
 		},
 	}
 	r.register(cmd, std)
 	cmd.Flags().BoolVar(&wait, "wait", false,
 		"show the progress until the job ends, and exit with 1 unless the instance has moved")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the job as a JSON line")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
 func newJobsList(std term.Streams) *cobra.Command {
 	var r relayFlags
-	var asJSON bool
+	var output command.Output
 	cmd := &cobra.Command{
 		Use:     "list CONTAINER INSTANCE",
 		Short:   "List the jobs of an instance, newest first",
@@ -61,27 +61,36 @@ func newJobsList(std term.Streams) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			for _, id := range ids {
-				if err := printJobID(std, id, asJSON); err != nil {
-					return err
-				}
-			}
-			return nil
+			return printJobIDs(std, &output, ids)
 		},
 	}
 	r.register(cmd, std)
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
-func printJob(std term.Streams, j relay.Job, asJSON bool) error {
-	if asJSON {
-		text, err := json.Marshal(j)
+func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
+	list := o.NewList(std.Out)
+	for _, id := range ids {
+		var err error
+		if o.IsTable() {
+			_, err = fmt.Fprintln(std.Out, term.Sanitize(id))
+		} else {
+			err = list.Write(jobID{ID: id})
+		}
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(std.Out, "%s\n", text)
-		return err
+	}
+	if o.IsTable() {
+		return nil
+	}
+	return list.Close()
+}
+
+func printJob(std term.Streams, o *command.Output, j *relay.Job) error {
+	if !o.IsTable() {
+		return o.Print(std.Out, j)
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	part := func(name, value string) {

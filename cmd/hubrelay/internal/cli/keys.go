@@ -4,7 +4,6 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -23,7 +22,7 @@ func newKeysNew(std term.Streams) *cobra.Command {
 	var (
 		name, role         string
 		admin, webhook, ed bool
-		asJSON             bool
+		output             command.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
@@ -33,7 +32,7 @@ contain only its SHA-256. To create a key in a running daemon, use "keys create"
 
 With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
 webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;
-the public key is for the receiver and only verifies.`,
+the public key is for the destination and only verifies.`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -51,15 +50,15 @@ the public key is for the receiver and only verifies.`,
 				return command.NewUsageError(cmd, errors.New("--name is for API keys: webhook secrets have no name"))
 			}
 			if ed {
-				return printWebhookPair(std, asJSON)
+				return printWebhookPair(std, &output)
 			}
 			if webhook {
-				return printWebhookSecret(std, asJSON)
+				return printWebhookSecret(std, &output)
 			}
 			if admin {
-				return printAdminToken(std, name, role, asJSON)
+				return printAdminToken(std, &output, name, role)
 			}
-			return printKey(std, name, asJSON)
+			return printKey(std, &output, name)
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "ops", "name of the key or token in the printed configuration")
@@ -68,15 +67,15 @@ the public key is for the receiver and only verifies.`,
 		strings.Join(adminRoles(), ", "))
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "create a webhook secret")
 	cmd.Flags().BoolVar(&ed, "ed25519", false, "with --webhook, create a private and a public key")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
-func printKey(std term.Streams, name string, asJSON bool) error {
+func printKey(std term.Streams, o *command.Output, name string) error {
 	key := apikey.New()
 	hash := apikey.FormatHash(apikey.HashOf(key))
-	if asJSON {
-		return json.NewEncoder(std.Out).Encode(map[string]string{"name": name, "key": key, "key_sha256": hash})
+	if !o.IsTable() {
+		return o.Print(std.Out, map[string]string{"name": name, "key": key, "key_sha256": hash})
 	}
 	_, err := fmt.Fprintf(std.Out, `%s
 
@@ -97,11 +96,11 @@ func adminRoles() []string {
 	return names
 }
 
-func printAdminToken(std term.Streams, name, role string, asJSON bool) error {
+func printAdminToken(std term.Streams, o *command.Output, name, role string) error {
 	token := apikey.NewAdminToken()
 	hash := apikey.FormatHash(apikey.HashOf(token))
-	if asJSON {
-		return json.NewEncoder(std.Out).Encode(map[string]string{
+	if !o.IsTable() {
+		return o.Print(std.Out, map[string]string{
 			"name": name, "role": role, "token": token,
 			"token_sha256": hash,
 		})
@@ -118,10 +117,10 @@ admin:
 	return err
 }
 
-func printWebhookSecret(std term.Streams, asJSON bool) error {
+func printWebhookSecret(std term.Streams, o *command.Output) error {
 	secret := setup.NewWebhookSecret()
-	if asJSON {
-		return json.NewEncoder(std.Out).Encode(map[string]string{"secret": secret})
+	if !o.IsTable() {
+		return o.Print(std.Out, map[string]string{"secret": secret})
 	}
 	_, err := fmt.Fprintln(std.Out, secret)
 	return err
@@ -129,21 +128,21 @@ func printWebhookSecret(std term.Streams, asJSON bool) error {
 
 // printWebhookPair creates an ed25519 key pair in the format of Standard Webhooks 1.0 and prints the private key
 // first.
-func printWebhookPair(std term.Streams, asJSON bool) error {
+func printWebhookPair(std term.Streams, o *command.Output) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("create key pair: %w", err)
 	}
 	secret := "whsk_" + base64.StdEncoding.EncodeToString(private)
 	verifies := "whpk_" + base64.StdEncoding.EncodeToString(public)
-	if asJSON {
-		return json.NewEncoder(std.Out).Encode(map[string]string{"secret": secret, "public": verifies})
+	if !o.IsTable() {
+		return o.Print(std.Out, map[string]string{"secret": secret, "public": verifies})
 	}
 	_, err = fmt.Fprintf(std.Out, `%s
 %s
 
 The first key signs: add it to the secrets of the sink, and keep it secret.
-The second key verifies: give it to the receiver.
+The second key verifies: give it to the destination.
 `, secret, verifies)
 	return err
 }

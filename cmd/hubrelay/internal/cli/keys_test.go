@@ -17,10 +17,16 @@ import (
 )
 
 // The printed lines are a configuration that accepts the printed token.
-func TestPrintAdminToken(t *testing.T) {
+func TestKeysNew_AdminToken(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := printAdminToken(term.Streams{Out: &out}, "oncall", "operator", false); err != nil {
+	run := func(args string) error {
+		out.Reset()
+		cmd := newKeysNew(term.Streams{Out: &out})
+		cmd.SetArgs(strings.Fields(args))
+		return cmd.ExecuteContext(t.Context())
+	}
+	if err := run("--admin --name oncall --role operator"); err != nil {
 		t.Fatal(err)
 	}
 	token, text, _ := strings.Cut(out.String(), "\n")
@@ -40,9 +46,8 @@ func TestPrintAdminToken(t *testing.T) {
 		got.TokenSHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("token %s: got %+v, want the printed name, role and hash", token, got)
 	}
-	out.Reset()
 	var printed struct{ Name, Role, Token string }
-	if err := printAdminToken(term.Streams{Out: &out}, "oncall", "viewer", true); err != nil ||
+	if err := run("--admin --name oncall --role viewer --json"); err != nil ||
 		json.Unmarshal(out.Bytes(), &printed) != nil ||
 		printed.Name != "oncall" || printed.Role != "viewer" || !strings.HasPrefix(printed.Token, "hra_") {
 		t.Errorf("%v: %s", err, out.String())

@@ -11,10 +11,16 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
-func TestPrintWebhookPair(t *testing.T) {
+func TestKeysNew_WebhookPair(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	if err := printWebhookPair(term.Streams{Out: &out}, true); err != nil {
+	run := func(args ...string) error {
+		out.Reset()
+		cmd := newKeysNew(term.Streams{Out: &out})
+		cmd.SetArgs(append([]string{"--webhook", "--ed25519"}, args...))
+		return cmd.ExecuteContext(t.Context())
+	}
+	if err := run("--json"); err != nil {
 		t.Fatal(err)
 	}
 	var pair struct{ Secret, Public string }
@@ -27,8 +33,7 @@ func TestPrintWebhookPair(t *testing.T) {
 		!ed25519.Verify(public, []byte("a"), ed25519.Sign(private, []byte("a"))) {
 		t.Errorf("%s", out.String())
 	}
-	out.Reset()
-	if err := printWebhookPair(term.Streams{Out: &out}, false); err != nil ||
+	if err := run(); err != nil ||
 		!strings.HasPrefix(out.String(), "whsk_") || !strings.Contains(out.String(), "\nwhpk_") {
 		t.Errorf("%v: %s", err, out.String())
 	}

@@ -23,19 +23,22 @@ func newListen(std term.Streams) *cobra.Command {
 		topics []string
 		after  string
 		since  string
-		asJSON bool
+		output command.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "listen [PATTERN...]",
-		Short: "Print notifications of a hub as they arrive",
-		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects
-after a lost connection and continues after the last notification. The notification hubrelay.resync means that
-notifications were lost. Patterns select topics, like --topics. Without a hub it prints the notifications of all hubs
-that the key can read. With --since it starts with stored notifications.`,
+		Short: "Print events of a hub as they arrive",
+		Long: `Opens the websocket stream and prints each event as it arrives, until interrupted. It reconnects
+after a lost connection and continues after the last event. The event hubrelay.resync means that
+events were lost. Patterns select topics, like --topics. Without a hub it prints the events of all hubs
+that the key can read. With --since it starts with stored events.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen --since 2h
-  hubrelay listen 'container.*' '!*.error' --json | jq .object`,
+  hubrelay listen 'container.*' '!*.error' -o jsonl | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := output.CheckStream(cmd); err != nil {
+				return err
+			}
 			if since != "" {
 				t, err := command.ParseTimeFlag("since", since, time.Now())
 				if err != nil {
@@ -46,21 +49,21 @@ that the key can read. With --since it starts with stored notifications.`,
 			log := slog.New(newRepeatLimiter(term.NewLogHandler(std.Err, slog.LevelInfo, std.Env)))
 			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{
 				Topics: append(topics, args...), After: after, Metadata: true,
-			}, asJSON)
+			}, &output)
 		},
 	}
 	r.register(cmd, std)
 	cmd.Flags().StringSliceVar(&topics, "topics", nil,
 		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
-	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; --json prints the cursor of each notification")
-	cmd.Flags().StringVar(&since, "since", "", "start with stored notifications: an age such as 2h, or a time (RFC 3339)")
+	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; -o jsonl prints the cursor of each event")
+	cmd.Flags().StringVar(&since, "since", "", "start with stored events: an age such as 2h, or a time (RFC 3339)")
 	cmd.MarkFlagsMutuallyExclusive("after", "since")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, with id, time and cursor")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
 func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.Logger, o client.ListenOptions,
-	asJSON bool,
+	output *command.Output,
 ) error {
 	c.Log = log
 	paint := term.NewPalette(std.Out, std.Env)
@@ -72,12 +75,12 @@ func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.L
 		if err != nil {
 			return err
 		}
-		if asJSON {
-			_, _ = out.Write(append(n.Data, '\n'))
+		if output.IsTable() {
+			_, err = fmt.Fprintln(out, formatNotification(paint, n))
 		} else {
-			_, _ = fmt.Fprintln(out, formatNotification(paint, n))
+			err = output.Print(out, n.Data)
 		}
-		if err := out.Flush(); err != nil {
+		if err := errors.Join(err, out.Flush()); err != nil {
 			return err
 		}
 	}

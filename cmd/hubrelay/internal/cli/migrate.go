@@ -30,7 +30,8 @@ const pollInterval = time.Second
 func newMigrate(std term.Streams) *cobra.Command {
 	var r relayFlags
 	var m client.Migration
-	var wait, asJSON bool
+	var output command.Output
+	var wait bool
 	cmd := &cobra.Command{
 		Use:   "migrate CONTAINER INSTANCE --to SERVER",
 		Short: "Move a container instance to another server of its cluster",
@@ -50,9 +51,9 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 				return err
 			}
 			if !wait {
-				return printJobID(std, id, asJSON)
+				return printJobID(std, &output, id)
 			}
-			return waitForJob(cmd.Context(), std, r.newClient(), id, asJSON)
+			return waitForJob(cmd.Context(), std, r.newClient(), id, &output)
 		},
 	}
 	r.register(cmd, std)
@@ -63,23 +64,27 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "",
 		"text that makes it safe to repeat this call within 10 minutes")
 	flags.BoolVar(&wait, "wait", false, "show the progress until the job ends")
-	flags.BoolVar(&asJSON, "json", false, "print JSON lines")
+	output.Register(flags)
 	return cmd
 }
 
-func printJobID(std term.Streams, id string, asJSON bool) error {
-	text := term.Sanitize(id)
-	if asJSON {
-		text = fmt.Sprintf("{\"job_id\":%q}", id)
+// jobID is what commands print for programs about a job that they do not wait for.
+type jobID struct {
+	ID string `json:"job_id"`
+}
+
+func printJobID(std term.Streams, o *command.Output, id string) error {
+	if !o.IsTable() {
+		return o.Print(std.Out, jobID{ID: id})
 	}
-	_, err := fmt.Fprintln(std.Out, text)
+	_, err := fmt.Fprintln(std.Out, term.Sanitize(id))
 	return err
 }
 
 // waitForJob shows the progress of a job until it ends.
-func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id string, asJSON bool) error {
-	if !asJSON {
-		if err := printJobID(std, id, false); err != nil {
+func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id string, o *command.Output) error {
+	if o.IsTable() {
+		if err := printJobID(std, o, id); err != nil {
 			return err
 		}
 	}
@@ -92,8 +97,8 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 	case err != nil:
 		return err
 	}
-	if asJSON {
-		if err := printJob(std, j, true); err != nil {
+	if !o.IsTable() {
+		if err := printJob(std, o, &j); err != nil {
 			return err
 		}
 	}
@@ -101,7 +106,7 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 		return fmt.Errorf("the instance was not moved (%s): %s", term.Sanitize(string(j.State.Current)),
 			term.Sanitize(j.State.Error.String()))
 	}
-	if asJSON {
+	if !o.IsTable() {
 		return nil
 	}
 	_, err = fmt.Fprintln(std.Out, "completed")

@@ -26,7 +26,7 @@ type pluginsCheck struct {
 	noTLS   bool
 	timeout time.Duration
 	verbose bool
-	asJSON  bool
+	command.Output
 }
 
 func newPluginsCheck(std term.Streams) *cobra.Command {
@@ -55,7 +55,7 @@ All arguments after the command belong to the program, even those that look like
 	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin without TLS, like tls: false in the configuration")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "time limit of the start and of each response")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print the standard error of the plugin")
-	flags.BoolVar(&o.asJSON, "json", false, "print JSON lines")
+	o.Register(flags)
 	return cmd
 }
 
@@ -73,7 +73,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []strin
 		log = slog.NewTextHandler(std.Err, nil)
 	}
 	var failed error
-	paint, lines := term.NewPalette(std.Out, std.Env), json.NewEncoder(std.Out)
+	paint, list := term.NewPalette(std.Out, std.Env), o.NewList(std.Out)
 	plugin := plugintest.Plugin{
 		Kind: o.kind, Command: program, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS,
 		StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
@@ -91,13 +91,16 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []strin
 			verdict, reason = "failed", r.Err.Error()+hintFor(r.Err)
 		}
 		var err error
-		if o.asJSON {
-			err = lines.Encode(map[string]string{"check": r.Name, "result": verdict, "reason": reason})
+		if !o.IsTable() {
+			err = list.Write(map[string]string{"check": r.Name, "result": verdict, "reason": reason})
 		} else {
 			err = printCheck(std, paint, verdict, r.Name, reason)
 		}
 		failed = errors.Join(failed, err)
 	})
+	if !o.IsTable() {
+		failed = errors.Join(failed, list.Close())
+	}
 	if failed != nil {
 		return failed
 	}

@@ -17,7 +17,7 @@ func newPluginsNew(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new NAME --lang LANGUAGE",
 		Short: "Create a new plugin with a test",
-		Long: `Writes a working plugin to the directory NAME: a sink that logs each notification, its test, a
+		Long: `Writes a working plugin to the directory NAME: a sink that logs each event, its test, a
 configuration to try it with, and a README. A plugin in Go requires the Go module of this version of hubrelay. If this
 version is not a release, use --replace with a directory that contains its source.`,
 		Example: `  hubrelay plugins new instance-watch --lang go

@@ -20,18 +20,18 @@ type publishFlags struct {
 	relayFlags
 	single     demo.Event
 	idempotent string
-	asJSON     bool
+	command.Output
 }
 
 func newPublish(std term.Streams) *cobra.Command {
 	var f publishFlags
 	cmd := &cobra.Command{
 		Use:   "publish [FILE | -]",
-		Short: "Publish notifications",
-		Long: `Publishes notifications and prints the id of each.
+		Short: "Publish events",
+		Long: `Publishes events and prints the id of each.
 
-FILE contains one notification as JSON, a JSON array, or one notification per line (NDJSON). "-" is standard input:
-lines are sent as they arrive. Without FILE, --topic and the other flags describe one notification.`,
+FILE contains one event as JSON, a JSON array, or one event per line (NDJSON). "-" is standard input:
+lines are sent as they arrive. Without FILE, --topic and the other flags describe one event.`,
 		Example: `  hubrelay publish --topic container.created --container 5f0c
   hubrelay publish --topic container.created --container 5f0c --account acme   # with a key of the platform
   hubrelay publish events.json
@@ -59,12 +59,13 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 		},
 	}
 	f.register(cmd, std)
+	f.Register(cmd.Flags())
 	flags := cmd.Flags()
-	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single notification ('hubrelay topics' lists them)")
+	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single event ('hubrelay topics' lists them)")
 	flags.StringVar(&f.single.Context.AccountID, "account", "",
 		"account id (default: the account of the key; only a key with account_id \"*\" can set another one)")
 	flags.StringVar(&f.single.Object.ID, "object", "",
-		"object.id (default: the id of the notification)")
+		"object.id (default: the id of the event)")
 	flags.StringVar(&f.single.Object.State, "state", "", "object.state")
 	flags.StringVar(&f.single.Object.Error, "error", "", "object.error")
 	flags.StringSliceVar(&f.single.Context.Environments, "environment", nil, "environment id, may be repeated")
@@ -73,7 +74,6 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone id, may be repeated")
 	flags.StringVar(&f.idempotent, "idempotency-key", "",
 		"text that makes it safe to repeat this call within 10 minutes (not for -)")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	return cmd
 }
 
@@ -90,9 +90,12 @@ func (f *publishFlags) checkFileFlags(cmd *cobra.Command, name string) error {
 		{"dns-zone", "context.dns_zones"},
 	} {
 		if cmd.Flags().Changed(single.flag) {
-			return fmt.Errorf("--%s requires --topic: a file contains %s in each notification", single.flag,
+			return fmt.Errorf("--%s requires --topic: a file contains %s in each event", single.flag,
 				single.member)
 		}
+	}
+	if err := f.CheckStream(cmd); name == "-" && err != nil {
+		return err
 	}
 	if name == "-" && f.idempotent != "" {
 		return errors.New("--idempotency-key is for one request, and standard input can need several: " +
@@ -123,16 +126,27 @@ func publishBody(ctx context.Context, std term.Streams, f *publishFlags, body []
 	if err != nil {
 		return err
 	}
-	return printIDs(std, f.asJSON, ids)
+	return printIDs(std, &f.Output, ids)
 }
 
-func printIDs(std term.Streams, asJSON bool, ids []string) error {
+// publishedID is what publishing prints for programs, for each event.
+type publishedID struct {
+	ID string `json:"id"`
+}
+
+func printIDs(std term.Streams, o *command.Output, ids []string) error {
 	out := bufio.NewWriter(std.Out)
+	list := o.NewList(out)
 	for _, id := range ids {
-		if asJSON {
-			_, _ = fmt.Fprintf(out, "{\"id\":%q}\n", id)
-		} else {
+		if o.IsTable() {
 			_, _ = fmt.Fprintln(out, id)
+		} else if err := list.Write(publishedID{ID: id}); err != nil {
+			return err
+		}
+	}
+	if !o.IsTable() {
+		if err := list.Close(); err != nil {
+			return err
 		}
 	}
 	return out.Flush()

@@ -10,6 +10,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
@@ -56,7 +57,7 @@ func publishStream(ctx context.Context, std term.Streams, f *publishFlags) error
 			case isPartOfText(line.text):
 				return publishText(ctx, std, f, head, lines)
 			default:
-				b := &publishBatchBuffer{std: std, client: f.newClient(), asJSON: f.asJSON}
+				b := &publishBatchBuffer{std: std, client: f.newClient(), output: &f.Output}
 				return b.send(ctx, line, lines)
 			}
 		}
@@ -84,7 +85,7 @@ func publishText(ctx context.Context, std term.Streams, f *publishFlags, head []
 				return line.err
 			}
 			if head = append(head, line.text...); len(head) > maxInput {
-				return fmt.Errorf("standard input is one JSON text of more than %d MiB: send one notification on "+
+				return fmt.Errorf("standard input is one JSON text of more than %d MiB: send one event on "+
 					"each line", maxInput>>20)
 			}
 		}
@@ -129,7 +130,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 type publishBatchBuffer struct {
 	std     term.Streams
 	client  *client.Client
-	asJSON  bool
+	output  *command.Output
 	body    bytes.Buffer
 	numbers []int // of the lines in body
 }
@@ -193,7 +194,7 @@ func (b *publishBatchBuffer) flush(ctx context.Context) error {
 	}
 	b.body.Reset()
 	b.numbers = b.numbers[:0]
-	return printIDs(b.std, b.asJSON, ids)
+	return printIDs(b.std, b.output, ids)
 }
 
 // withLine adds to err the line of the input that the relay rejected, and the first line that was not published.

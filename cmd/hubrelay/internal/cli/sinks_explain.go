@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,7 +20,7 @@ import (
 
 type explainFlags struct {
 	file, event, hub string
-	asJSON           bool
+	command.Output
 }
 
 func newSinksExplain(std term.Streams, build Build) *cobra.Command {
@@ -47,9 +46,9 @@ is started to get its request, and stopped. If it provides none, the output show
 		},
 	}
 	configFlag(cmd, &f.file)
-	cmd.Flags().StringVar(&f.event, "event", "", "file with one notification as JSON, - for standard input")
+	cmd.Flags().StringVar(&f.event, "event", "", "file with one event as JSON, - for standard input")
 	cmd.Flags().StringVar(&f.hub, "hub", "", "hub id, for an event without one")
-	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON lines")
+	f.Register(cmd.Flags())
 	return cmd
 }
 
@@ -63,7 +62,7 @@ func explainSinks(ctx context.Context, std term.Streams, build Build, f *explain
 		return err
 	}
 	paint := term.NewPalette(std.Out, std.Env)
-	if !f.asJSON {
+	if f.IsTable() {
 		account := n.Account
 		command.SetFirstNonEmpty(&account, "none")
 		_, err := fmt.Fprintf(std.Out, "%s  hub %s  account %s\n", paint.Topic(term.Sanitize(n.Topic)),
@@ -72,21 +71,23 @@ func explainSinks(ctx context.Context, std term.Streams, build Build, f *explain
 			return err
 		}
 	}
-	lines := json.NewEncoder(std.Out)
-	lines.SetEscapeHTML(false)
+	list := f.NewList(std.Out)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
 		e, err := daemon.Explain(ctx, cfg, build.Kinds.Sinks, build.Version, name, n)
 		switch {
 		case err != nil:
 			return fmt.Errorf("sink %s: %w", name, err)
-		case f.asJSON:
-			err = lines.Encode(e)
+		case !f.IsTable():
+			err = list.Write(e)
 		default:
 			err = printExplained(std.Out, paint, e)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if !f.IsTable() {
+		return list.Close()
 	}
 	return nil
 }

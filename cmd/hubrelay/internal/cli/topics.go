@@ -1,18 +1,18 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 func newTopics(std term.Streams) *cobra.Command {
-	var asJSON bool
+	var output command.Output
 	cmd := &cobra.Command{
 		Use:   "topics [PATTERN...]",
 		Short: "List topics and their meaning",
@@ -23,13 +23,13 @@ topics of the relay, and only with patterns that start with "hubrelay.".`,
 		Example: `  hubrelay topics
   hubrelay topics 'container.instance.*' '!*.error'
   hubrelay topics 'hubrelay.*'`,
-		RunE: func(_ *cobra.Command, args []string) error { return listTopics(std, args, asJSON) },
+		RunE: func(_ *cobra.Command, args []string) error { return listTopics(std, &output, args) },
 	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	output.Register(cmd.Flags())
 	return cmd
 }
 
-func listTopics(std term.Streams, args []string, asJSON bool) error {
+func listTopics(std term.Streams, o *command.Output, args []string) error {
 	patterns, err := relay.ParsePatterns(args)
 	if err != nil {
 		return err
@@ -42,19 +42,22 @@ func listTopics(std term.Streams, args []string, asJSON bool) error {
 		return err
 	}
 	paint := term.NewPalette(std.Out, std.Env)
-	lines := json.NewEncoder(std.Out)
+	list := o.NewList(std.Out)
 	table := tabwriter.NewWriter(std.Out, 0, 0, 2, ' ', 0)
 	for _, t := range append(relay.Topics(), relay.OperationalTopics()...) {
 		switch {
 		case !patterns.Match(t.Name):
-		case asJSON:
-			err = lines.Encode(map[string]string{"topic": t.Name, "meaning": t.Meaning})
+		case !o.IsTable():
+			err = list.Write(map[string]string{"topic": t.Name, "meaning": t.Meaning})
 		default:
 			_, err = fmt.Fprintf(table, "%s\t%s\n", paint.Topic(t.Name), t.Meaning)
 		}
 		if err != nil {
 			return err
 		}
+	}
+	if !o.IsTable() {
+		return list.Close()
 	}
 	return table.Flush()
 }

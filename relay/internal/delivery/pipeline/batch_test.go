@@ -47,7 +47,7 @@ func brought(t *testing.T, list []relay.Delivery) []int {
 				t.Fatal(err)
 			}
 			if !reflect.DeepEqual(n, event(i, "a.b", "h1").Notifications[0]) {
-				t.Errorf("notification %d: %+v", i, n)
+				t.Errorf("event %d: %+v", i, n)
 			}
 			numbers = append(numbers, i)
 		}
@@ -128,7 +128,7 @@ func TestBatch_MaxBytes(t *testing.T) {
 	first, _, lead := b.add(big, "")
 	for i := range 15 {
 		if other, _, again := b.add(big, ""); other != first || again || !lead {
-			t.Fatalf("notification %d is in another batch", i)
+			t.Fatalf("event %d is in another batch", i)
 		}
 	}
 	next, place, lead := b.add(big, "")
@@ -226,7 +226,7 @@ func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
 		t.Errorf("got %v delivered, want %v", got, want)
 	}
 	if n := len(sink.deliveries()); n > 19 {
-		t.Errorf("got %d attempts for 10 notifications, want at most 19", n)
+		t.Errorf("got %d attempts for 10 events, want at most 19", n)
 	}
 }
 
@@ -257,7 +257,7 @@ func TestBatch_ByAccount(t *testing.T) {
 		}
 	}
 	if total != 40 {
-		t.Errorf("got %d notifications, want 40", total)
+		t.Errorf("got %d events, want 40", total)
 	}
 }
 

@@ -90,7 +90,7 @@ func (s *digestStage) addReplayed(ctx context.Context, it *Item) (done bool, err
 	done, err = s.add(ctx, e)
 	switch {
 	case err != nil:
-		s.opts.Log.Warn("replayed notification could not be added to a digest",
+		s.opts.Log.Warn("replayed event could not be added to a digest",
 			"delivery_id", it.Claim.ID, "error", err)
 		err = fmt.Errorf("%w: %w", errUnsettled, err)
 	case done:

@@ -114,7 +114,7 @@ func TestDigest_TwoNodes(t *testing.T) {
 		Count: 57, First: at(0), Last: at(56), Topics: map[string]int{"container.error": 38, "billing.failed": 19},
 	}
 	if !reflect.DeepEqual(d.Digest, want) || len(d.Notifications) != 20 || len(d.ID) != 24 || d.Attempt != 1 {
-		t.Errorf("%+v with %d notifications, want %+v", d.Digest, len(d.Notifications), want)
+		t.Errorf("%+v with %d events, want %+v", d.Digest, len(d.Notifications), want)
 	}
 	for i, n := range d.Notifications {
 		topic := "container.error"
@@ -122,7 +122,7 @@ func TestDigest_TwoNodes(t *testing.T) {
 			topic = "billing.failed"
 		}
 		if !reflect.DeepEqual(n, event(i+30, topic, "h1").Notifications[0]) {
-			t.Errorf("notification %d: %+v", i, n)
+			t.Errorf("event %d: %+v", i, n)
 		}
 	}
 	if keys := e.left(); len(keys) != 0 {
@@ -429,13 +429,13 @@ func TestDigest_RejectedNotificationsAreIsolated(t *testing.T) {
 	count := 0
 	for _, d := range sink.deliveries() {
 		if d.Digest.Topics["a.b"] != d.Digest.Count {
-			t.Errorf("got %+v, want the topics of %d notifications", d.Digest, d.Digest.Count)
+			t.Errorf("got %+v, want the topics of %d events", d.Digest, d.Digest.Count)
 		}
 		if !slices.ContainsFunc(d.Notifications, func(n relay.Notification) bool { return n.ID == rejected }) {
 			count += d.Digest.Count
 		}
 	}
 	if count != 19 {
-		t.Errorf("%d notifications are in delivered digests, want 19", count)
+		t.Errorf("%d events are in delivered digests, want 19", count)
 	}
 }

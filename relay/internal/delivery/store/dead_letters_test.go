@@ -129,7 +129,7 @@ func TestDeadLetters_GetReturnsContent(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	if len(c.Notifications) != 1 || string(c.Notifications[0].Data) != string(want.Data) {
-		t.Errorf("got notifications %+v, want data %s", c.Notifications, want.Data)
+		t.Errorf("got events %+v, want data %s", c.Notifications, want.Data)
 	}
 	if _, err := s.DeadLetters.Get(t.Context(), testSink, "b"); !errors.Is(err, ErrNoDeadLetter) {
 		t.Errorf("unknown ID: got %v, want ErrNoDeadLetter", err)
@@ -339,7 +339,7 @@ func TestDeadLetters_ReplayDamagedEntries(t *testing.T) {
 		t.Fatalf("got claims %v, want attempts", got)
 	}
 	if d, err := DecodeRecord(claims[0].Body); err != nil || len(d.Notifications) != 1 || len(d.Attempts) != 0 {
-		t.Errorf("got %+v, %v, want one notification without history", d, err)
+		t.Errorf("got %+v, %v, want one event without history", d, err)
 	}
 	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"digest"}) {
 		t.Errorf("got dead letters %v, want digest", ids)

@@ -55,7 +55,7 @@ func DecodeRecord(text string) (*Record, error) {
 		return nil, fmt.Errorf("decode delivery: %w", err)
 	}
 	if len(r.Notifications) == 0 || r.AttemptCount < 0 {
-		return nil, errors.New("decode delivery: no notification")
+		return nil, errors.New("decode delivery: no event")
 	}
 	return &r, nil
 }
