@@ -10,7 +10,10 @@ const (
 	// summaryWindow is the time in which repeated entries become one.
 	summaryWindow = 10 * time.Second
 	// maxSummaries is the maximum number of open windows. Other entries are not summarized.
-	maxSummaries = 1024
+	maxSummaries = 4096
+	// maxRejectedTargets is the maximum number of windows for rejected actions that differ only in target and source. A
+	// client can choose any target. Further ones become one window without them.
+	maxRejectedTargets = 20
 	// summaryTick is the time between two checks for ended windows.
 	summaryTick = time.Second
 )
@@ -27,6 +30,8 @@ type summaries struct {
 	mu sync.Mutex
 	// windows are the open windows by their entry without its time and detail. A tenant can cause any number of details.
 	windows map[Entry]*window
+	// targets counts the windows of rejected actions by their entry without target and source.
+	targets map[Entry]int
 }
 
 // window counts the entries that repeat the first one until end.
@@ -35,12 +40,21 @@ type window struct {
 	repeated int
 }
 
+func withoutTarget(e Entry) Entry {
+	e.Target, e.Source = "", ""
+	return e
+}
+
 // add writes e if it is the first of a window, and counts it otherwise. write must not block.
 func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := e
 	id.Time, id.Detail = time.Time{}, ""
+	if _, isOpen := s.windows[id]; !isOpen && s.targets[withoutTarget(id)] >= maxRejectedTargets {
+		e.Target, e.Source = "", ""
+		id = withoutTarget(id)
+	}
 	w := s.windows[id]
 	if w != nil && now.Before(w.end) {
 		w.repeated++
@@ -51,7 +65,10 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	}
 	if len(s.windows) < maxSummaries {
 		if s.windows == nil {
-			s.windows = make(map[Entry]*window)
+			s.windows, s.targets = make(map[Entry]*window), make(map[Entry]int)
+		}
+		if id.Outcome != OutcomeOK {
+			s.targets[withoutTarget(id)]++
 		}
 		s.windows[id] = &window{end: now.Add(summaryWindow)}
 	}
@@ -74,6 +91,12 @@ func (s *summaries) end(now time.Time, all bool, write func(*Entry)) {
 // relies on the order of the times.
 func (s *summaries) endWindow(id Entry, w *window, now time.Time, write func(*Entry)) {
 	delete(s.windows, id)
+	if id.Outcome != OutcomeOK {
+		group := withoutTarget(id)
+		if s.targets[group]--; s.targets[group] == 0 {
+			delete(s.targets, group)
+		}
+	}
 	if w.repeated == 0 {
 		return
 	}

@@ -141,3 +141,28 @@ func TestStore_SearchReturnsSummary(t *testing.T) {
 		t.Errorf("got %+v, %v; want a summary of 4 entries after the first one", list, err)
 	}
 }
+
+// A key cannot fill the log with rejected actions, even if each has another target. Those that were allowed are all recorded.
+func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		stop := runLog(t, l, store)
+		const n = 1000
+		for i := range n {
+			l.Record(Entry{Actor: "key ops", Action: ActionMigrateInstance, Target: strconv.Itoa(i), Outcome: "404.container"})
+		}
+		time.Sleep(summaryWindow + 2*summaryTick)
+		want := make([]int, maxRejectedTargets+2) // with the first one without a target, and its summary
+		want[len(want)-1] = n - maxRejectedTargets - 1
+		expectRepeats(t, store, want...)
+		if len(l.summaries.targets) != 0 {
+			t.Errorf("got %v, want no open windows", l.summaries.targets)
+		}
+		for i := range n {
+			l.Record(Entry{Actor: "key ops", Action: ActionMigrateInstance, Target: strconv.Itoa(i), Outcome: OutcomeOK})
+		}
+		expectRepeats(t, store, append(want, make([]int, n)...)...)
+		stop()
+	})
+}

@@ -95,6 +95,7 @@ func (s *Server) serveHTTP2(w http.ResponseWriter, r *http.Request, c *connectio
 	c.mu.Unlock()
 	if err := c.setConn(conn); err == nil {
 		w.WriteHeader(http.StatusOK)
+		clear(r.Header) // otherwise it stays in memory for the time of the stream
 		c.beginStream(begin)
 		s.start(c)
 		select {

@@ -71,7 +71,7 @@ func details() map[string]string {
 			"directory.",
 		"Server.body_memory": "One key uses at most half of it. Beyond it, requests wait for five seconds, then get 503 " +
 			"with Retry-After.",
-		"Server.body_min_rate": "It counts from five seconds after the start of the body.",
+		"Server.body_min_rate": "It counts in each ten seconds of a body that has not ended.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, " +
 			"sinks and the other listeners. At the limit, the longest idle connection is closed for a new one.",
 		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no " +

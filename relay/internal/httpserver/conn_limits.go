@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -86,6 +87,8 @@ type connLimiter struct {
 	requests        int
 	requestsOfGroup map[netip.Prefix]int
 	busyConns       map[*limitedConn]struct{}
+	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
+	unfinished list.List // of *limitedConn
 }
 
 // ipConns are the connections of one client address.
@@ -219,6 +222,7 @@ func (l *connLimiter) remove(c *limitedConn) {
 	}
 	c.removed = true
 	l.setIdle(c, false)
+	l.setUnfinished(c, false)
 	l.open--
 	if c.ip != nil {
 		if c.ip.open--; c.ip.open == 0 {
@@ -236,9 +240,60 @@ func (l *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// When the first byte of a request arrives, the connection becomes the last to be evicted. Its handler makes it busy, until
+	// When the header of a request has arrived, the connection becomes the last to be evicted. Its handler makes it busy, until
 	// net/http reports it as idle.
 	l.setIdle(c, state == http.StateNew || state == http.StateIdle || state == http.StateActive)
+	if state == http.StateIdle {
+		c.busy.Store(false)
+	}
+}
+
+// beginHandler marks a connection as busy. The caller holds l.mu.
+func (l *connLimiter) beginHandler(c *limitedConn) {
+	l.setIdle(c, false)
+	c.busy.Store(true)
+	c.unanswered.Store(0)
+	l.setUnfinished(c, false)
+}
+
+// setUnfinished adds a connection to the unfinished ones, or removes it. The caller holds l.mu.
+func (l *connLimiter) setUnfinished(c *limitedConn, unfinished bool) {
+	if c.unfinished != nil {
+		l.unfinished.Remove(c.unfinished)
+		c.unfinished = nil
+	}
+	if !unfinished || c.removed || c.busy.Load() || c.isHTTP2 {
+		return
+	}
+	c.unfinished = l.unfinished.PushBack(c)
+	if l.unfinished.Len() > maxUnfinished {
+		l.closeUnfinished()
+	}
+}
+
+// closeUnfinished closes the oldest unfinished connection of the address with the most. The caller holds l.mu.
+func (l *connLimiter) closeUnfinished() {
+	var oldest *limitedConn
+	counts := make(map[netip.Prefix]int)
+	for e := l.unfinished.Back(); e != nil; e = e.Prev() {
+		c, ok := e.Value.(*limitedConn)
+		if !ok {
+			continue
+		}
+		counts[c.group]++
+		if oldest == nil || counts[c.group] >= counts[oldest.group] {
+			oldest = c
+		}
+	}
+	if oldest == nil {
+		return
+	}
+	l.busyLog.Do(func() {
+		l.log.Warn("connections with unfinished requests are closed, too many are open", "remote", oldest.group)
+	})
+	l.remove(oldest)
+	_ = oldest.Conn.Close()
+	l.observer.ConnectionEvicted()
 }
 
 // setIdle moves a connection to the end of the lists of idle connections, or removes it from them. The caller holds l.mu.
@@ -270,14 +325,41 @@ type limitedConn struct {
 	limiter        *connLimiter
 	ip             *ipConns // nil without a limit per address
 	idle, idleOfIP *list.Element
+	unfinished     *list.Element // in connLimiter.unfinished, or nil
 	removed        bool
 	rejected       bool          // its request was rejected, and the rest of it may never arrive
 	group          netip.Prefix  // of the peer, or invalid
 	isProxy        bool          // the peer is trusted
+	isHTTP2        bool          // it has had a request of HTTP/2
 	handlers       int           // running, only of HTTP/2 requests
 	requests       int           // HTTP/2 requests that count toward the limits
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
+
+	unanswered atomic.Int64 // bytes that were read since the last write or the begin of a handler
+	busy       atomic.Bool  // an HTTP/1 handler is running; guarded by connLimiter.mu for writing
+}
+
+// Read implements net.Conn. A connection that has sent much without a response, and has no handler, sends a long header.
+func (c *limitedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	before := c.unanswered.Add(int64(n)) - int64(n)
+	if before <= unfinishedBytes && before+int64(n) > unfinishedBytes && !c.busy.Load() {
+		c.limiter.mu.Lock()
+		defer c.limiter.mu.Unlock()
+		c.limiter.setUnfinished(c, true)
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *limitedConn) Write(b []byte) (int, error) {
+	if c.unanswered.Swap(0) > unfinishedBytes { // such as in a TLS handshake
+		c.limiter.mu.Lock()
+		c.limiter.setUnfinished(c, false)
+		c.limiter.mu.Unlock()
+	}
+	return c.Conn.Write(b)
 }
 
 // Close closes the connection and ends its count.

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"io"
 	"log/slog"
@@ -252,5 +253,100 @@ func TestConnLimits_TooManyOpenFiles(t *testing.T) {
 	}
 	if counts.failed.Load() != 2 || strings.Count(log.String(), "too many open files") != 1 {
 		t.Errorf("got %d failures, want 2, and one in the log:\n%s", counts.failed.Load(), log.String())
+	}
+}
+
+// Long headers that do not end are limited, because net/http limits their bytes, but not their fields.
+func TestConnLimits_UnfinishedHeaders(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name string
+		conn func(*testing.T, *Server) net.Conn
+		tls  bool
+	}{
+		{"plain", dial, false},
+		{"TLS", func(t *testing.T, s *Server) net.Conn {
+			t.Helper()
+			conn := tls.Client(dial(t, s), &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test certificate
+			if err := conn.HandshakeContext(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return conn
+		}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			var counts connCounts
+			o := Options{ConnObserver: &counts}
+			if tt.tls {
+				o.CertFile, o.KeyFile = writeCertificate(t, t.TempDir(), "a")
+			}
+			s := run(t, o)
+			send := func(text string) net.Conn {
+				conn := tt.conn(t, s)
+				if _, err := io.WriteString(conn, text); err != nil {
+					t.Fatal(err)
+				}
+				return conn
+			}
+			long := "GET / HTTP/1.1\r\n" + strings.Repeat("a:\r\n", unfinishedBytes)
+			short := send("GET / HTTP/1.1\r\n")
+			oldest := send(long)
+			for range maxUnfinished {
+				send(long)
+			}
+			testkit.WaitForValue(t, "closed connections", 1, func() int64 { return counts.evicted.Load() })
+			if !isClosed(t, oldest) {
+				t.Error("the oldest connection with a long header is open")
+			}
+			for name, conn := range map[string]net.Conn{"short": short, "new": send("GET / HTTP/1.1\r\n")} {
+				if _, err := io.WriteString(conn, "Host: a\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+				res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil || res.StatusCode != http.StatusOK {
+					t.Fatalf("a request with a %s header: got %v, %v", name, res, err)
+				}
+				_ = res.Body.Close()
+			}
+			// The first message of a TLS handshake can be as long, so it makes room, too.
+			if n := counts.evicted.Load(); n != 1 && !tt.tls {
+				t.Errorf("%d connections were closed, want 1", n)
+			}
+		})
+	}
+}
+
+// Requests with many header fields are rejected, and do not close a connection that sends long requests.
+func TestRequests_HeaderFields(t *testing.T) {
+	t.Parallel()
+	s := run(t, Options{})
+	conn := dial(t, s)
+	reader := bufio.NewReader(conn)
+	for range 3 * maxUnfinished / 100 {
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nLong: "+strings.Repeat("a", 2*unfinishedBytes)+"\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(reader, nil)
+		if err != nil || res.StatusCode != http.StatusOK {
+			t.Fatalf("got %v, %v", res, err)
+		}
+		_, _ = io.Copy(io.Discard, res.Body)
+		_ = res.Body.Close()
+	}
+	for fields, want := range map[int]int{maxHeaderFields: http.StatusOK, maxHeaderFields + 1: http.StatusRequestEntityTooLarge} {
+		conn := dial(t, s)
+		// Host is not a header field for net/http.
+		if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n"+strings.Repeat("a: b\r\n", fields)+"\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != want {
+			t.Errorf("%d fields: got %d, want %d", fields, res.StatusCode, want)
+		}
 	}
 }

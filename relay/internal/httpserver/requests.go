@@ -4,9 +4,12 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -15,8 +18,16 @@ const (
 	maxStreams = 100
 	// connBuffer and streamBuffer limit the unread bodies of an HTTP/2 connection and of a request on it, in bytes.
 	connBuffer, streamBuffer = 256 << 10, 128 << 10
+	// maxFrame is the maximum size of an HTTP/2 frame in bytes, the smallest that RFC 9113 allows. Each connection keeps a
+	// buffer as large as its largest frame.
+	maxFrame = 16 << 10
+	// maxHeaderFields limits the header fields of a request. Each takes about 100 bytes besides its text.
+	maxHeaderFields = 100
+	// maxUnfinished limits the HTTP/1 connections with an unfinished header of more than unfinishedBytes. A header of many
+	// fields takes up to 400 KiB. If there are more, the oldest of the busiest address is closed.
+	maxUnfinished, unfinishedBytes = 512, 1 << 10
 	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress, in total and per address, without event
-	// streams. A client that reads no responses would otherwise keep a goroutine and up to 32 KiB of header for each.
+	// streams. A client that reads no responses would otherwise keep a goroutine and up to 16 KiB of header for each.
 	// HTTP/1 needs no such limit, because each request holds a connection. At the total limit, the address with the most
 	// requests makes room, so a few addresses cannot lock out the others.
 	maxRequests, maxGroupRequests = 4000, 400
@@ -52,6 +63,25 @@ type http2Request struct {
 	counted, ending bool
 }
 
+// rejectManyFields rejects requests with too many header fields.
+func rejectManyFields(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		count := 0
+		for _, values := range r.Header {
+			count += len(values)
+		}
+		if count > maxHeaderFields {
+			clear(r.Header) // otherwise it stays in memory until the client has read the response
+			EndSoon(w, r)
+			w.Header().Set("Connection", "close")
+			WriteError(w, r, relay.NewError(relay.CodeTooLarge,
+				"the request has more than "+strconv.Itoa(maxHeaderFields)+" header fields"))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // trackRequests marks connections as busy, limits the HTTP/2 requests in progress, closes an HTTP/2 connection whose client
 // resets too many requests, and skips requests that were reset before they began.
 func trackRequests(next http.Handler) http.Handler {
@@ -62,7 +92,7 @@ func trackRequests(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		case r.ProtoMajor < 2:
 			c.limiter.mu.Lock()
-			c.limiter.setIdle(c, false)
+			c.limiter.beginHandler(c)
 			c.limiter.mu.Unlock()
 			next.ServeHTTP(w, r)
 		default:
@@ -97,7 +127,8 @@ func (q *http2Request) beginRequest() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.handlers++
-	l.setIdle(c, false)
+	c.isHTTP2 = true
+	l.beginHandler(c)
 	if c.removed { // such as by closeBusiest
 		return false
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"golang.org/x/net/http2"
 )
 
 // An address has a limited number of HTTP/2 requests in progress. Event streams do not count.
@@ -140,4 +141,38 @@ func TestRequests_AddressesShareTotal(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// Each HTTP/2 connection keeps a buffer as large as its largest frame.
+func TestHTTP2_RejectsLargeFrame(t *testing.T) {
+	t.Parallel()
+	s := run(t, Options{})
+	for size, want := range map[int]http2.ErrCode{maxFrame: http2.ErrCodeNo, maxFrame + 1: http2.ErrCodeFrameSize} {
+		conn := dial(t, s)
+		if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+			t.Fatal(err)
+		}
+		framer := http2.NewFramer(conn, conn)
+		if err := errors.Join(framer.WriteSettings(), framer.WriteRawFrame(0x42, 0, 0, make([]byte, size)),
+			framer.WritePing(false, [8]byte{1})); err != nil {
+			t.Fatal(err)
+		}
+		got := http2.ErrCodeNo
+		for {
+			f, err := framer.ReadFrame()
+			if err != nil {
+				t.Fatalf("a frame of %d bytes: %v", size, err)
+			}
+			if away, ok := f.(*http2.GoAwayFrame); ok {
+				got = away.ErrCode
+				break
+			}
+			if ping, ok := f.(*http2.PingFrame); ok && ping.IsAck() {
+				break
+			}
+		}
+		if got != want {
+			t.Errorf("a frame of %d bytes: got %v, want %v", size, got, want)
+		}
+	}
 }

@@ -52,7 +52,7 @@ type Options struct {
 	// PingInterval is the time without data on an HTTP/2 connection before a ping is sent (25 s). PongTimeout is the
 	// time to wait for its acknowledgment (25 s). After that, the connection is closed with its requests.
 	PingInterval, PongTimeout time.Duration
-	// MaxHeaderBytes limits the request line and header (32 KiB).
+	// MaxHeaderBytes limits the request line and header (16 KiB). More than maxHeaderFields fields are rejected, too.
 	MaxHeaderBytes int
 	// ConnLimits limit the connections. Idle ones are closed first.
 	ConnLimits ConnLimits
@@ -82,7 +82,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	if o.MaxHeaderBytes <= 0 {
-		o.MaxHeaderBytes = 32 << 10
+		o.MaxHeaderBytes = 16 << 10
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -160,7 +160,7 @@ func newHTTPServer(o Options) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true) // for proxies
 	return &http.Server{
-		Handler:           trackRequests(Recover(o.Handler, o.Log)),
+		Handler:           trackRequests(rejectManyFields(Recover(o.Handler, o.Log))),
 		ConnContext:       withConn,
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		ReadTimeout:       o.ReadTimeout,
@@ -171,6 +171,7 @@ func newHTTPServer(o Options) *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: o.PingInterval, PingTimeout: o.PongTimeout,
 			MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer,
+			MaxReadFrameSize: maxFrame,
 		},
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // errors of clients
 	}

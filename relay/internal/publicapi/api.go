@@ -125,8 +125,8 @@ type API struct {
 	budget        *bodyBudget // of bodies
 	decodedBudget *bodyBudget // of their notifications
 	bodyWait      time.Duration
-	// drainTime limits the reading of the body of a rejected request.
-	drainTime time.Duration
+	// bodyWindow is the time in which a part of a body must arrive. drainTime limits the reading of a rejected body.
+	bodyWindow, drainTime time.Duration
 
 	exceeded exceededQuotas
 	reopened *quota.LocalLimiter[string] // by token
@@ -177,7 +177,7 @@ func New(o Options) (*API, error) {
 		o.CheckStorage = func() error { return nil }
 	}
 	a := &API{
-		opt: o, drainTime: maxDrainTime, bodyWait: bodyWait,
+		opt: o, drainTime: maxDrainTime, bodyWait: bodyWait, bodyWindow: defaultBodyWindow,
 		budget: newBodyBudget(o.MaxBodyMemory), decodedBudget: newBodyBudget(o.MaxBodyMemory),
 		reopened:       quota.NewLocalLimiter[string](reopensPerSecond, reopenBurst, maxReopened),
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},

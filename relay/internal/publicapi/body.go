@@ -14,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
@@ -25,8 +26,11 @@ const (
 	maxPooledBody = 16 << 10
 	// bodyWait is the time that a request waits for the memory of its body.
 	bodyWait = 5 * time.Second
-	// bodyGrace is the time after which a body must have arrived at the minimum rate.
-	bodyGrace = 5 * time.Second
+	// defaultBodyWindow is the time in which a body that has not ended must arrive at the minimum rate, again and again.
+	defaultBodyWindow = 10 * time.Second
+	// unfinishedBytes is the memory that a body counts for, at least, if it has not ended with the first read. This limits
+	// the number of such requests.
+	unfinishedBytes = 64 << 10
 	// maxDrain is the maximum number of bytes of a rejected body that are read beyond MaxBody. A client that sends its
 	// complete body before it reads can then still read the response.
 	maxDrain = 4 << 20
@@ -34,26 +38,27 @@ const (
 	maxDrainTime = 5 * time.Second
 )
 
-// bodyBudget is the memory for the bodies of all requests, or for their decoded notifications. One key gets at most half of
-// it. A request that is alone gets what it needs. It may be used concurrently.
+// bodyBudget is the memory for the bodies of all requests, or for their decoded notifications. Its owners are the accounts,
+// and the keys without one. An owner may hold as much as is free: one gets half, two get a third each, so there is always
+// room for another. A request that is alone gets what it needs. It may be used concurrently.
 type bodyBudget struct {
 	max int64
 
 	mu       sync.Mutex
 	used     int64
-	byKey    map[string]int64
+	byOwner  map[string]int64
 	waiting  int
 	released chan struct{} // closed after a release that others wait for
 }
 
 func newBodyBudget(limit int64) *bodyBudget {
-	return &bodyBudget{max: limit, byKey: make(map[string]int64), released: make(chan struct{})}
+	return &bodyBudget{max: limit, byOwner: make(map[string]int64), released: make(chan struct{})}
 }
 
-// acquireBytes takes memory for a request of a key that has held bytes already. It waits until enough is available or ctx ends.
-func (b *bodyBudget) acquireBytes(ctx context.Context, key string, held, more int64) error {
+// acquireBytes takes memory for a request that has held bytes already. It waits until enough is available or ctx ends.
+func (b *bodyBudget) acquireBytes(ctx context.Context, owner string, held, more int64) error {
 	for {
-		released, ok := b.tryAcquireBytes(key, held, more)
+		released, ok := b.tryAcquireBytes(owner, held, more)
 		if ok {
 			return nil
 		}
@@ -67,25 +72,25 @@ func (b *bodyBudget) acquireBytes(ctx context.Context, key string, held, more in
 	}
 }
 
-func (b *bodyBudget) tryAcquireBytes(key string, held, more int64) (released <-chan struct{}, ok bool) {
+func (b *bodyBudget) tryAcquireBytes(owner string, held, more int64) (released <-chan struct{}, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	ofKey := b.byKey[key]
-	if (b.used+more <= b.max || b.used == held) && (ofKey+more <= b.max/2 || ofKey == held) {
+	ofOwner, free := b.byOwner[owner]+more, b.max-b.used-more
+	if (free >= 0 || b.used == held) && (ofOwner <= free || ofOwner == held+more) {
 		b.used += more
-		b.byKey[key] = ofKey + more
+		b.byOwner[owner] = ofOwner
 		return nil, true
 	}
 	b.waiting++
 	return b.released, false
 }
 
-func (b *bodyBudget) releaseBytes(key string, n int64) {
+func (b *bodyBudget) releaseBytes(owner string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
-	if b.byKey[key] -= n; b.byKey[key] == 0 {
-		delete(b.byKey, key)
+	if b.byOwner[owner] -= n; b.byOwner[owner] == 0 {
+		delete(b.byOwner, owner)
 	}
 	if b.waiting > 0 {
 		close(b.released)
@@ -95,8 +100,8 @@ func (b *bodyBudget) releaseBytes(key string, n int64) {
 
 // requestBody is the body of a request.
 type requestBody struct {
-	buf []byte
-	key string
+	buf   []byte
+	owner string // in the budgets
 	// received and decoded are the parts of the budgets that the body and its notifications have taken.
 	received, decoded reservation
 }
@@ -107,15 +112,15 @@ type reservation struct {
 	bytes  int64
 }
 
-func (r *reservation) release(key string) {
+func (r *reservation) release(owner string) {
 	if r.bytes > 0 {
-		r.budget.releaseBytes(key, r.bytes)
+		r.budget.releaseBytes(owner, r.bytes)
 		r.bytes = 0
 	}
 }
 
-// readBody reads the complete body of a request of a key. The caller owns the buffer until it calls done.
-func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
+// readBody reads the complete body of a request with a key. The caller owns the buffer until it calls done.
+func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key) (
 	b *requestBody, done func(), err *relay.Error,
 ) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -123,10 +128,10 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
 			"the body must not be compressed: Content-Encoding is not supported")
 	}
 	b, _ = a.bodies.Get().(*requestBody)
-	b.key = key
+	b.owner = budgetOwner(key)
 	done = func() {
-		b.received.release(b.key)
-		b.decoded.release(b.key)
+		b.received.release(b.owner)
+		b.decoded.release(b.owner)
 		if cap(b.buf) <= maxPooledBody {
 			a.bodies.Put(b)
 		}
@@ -136,6 +141,14 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
 		return nil, nil, err
 	}
 	return b, done, nil
+}
+
+// budgetOwner returns the owner of the memory for requests of a key.
+func budgetOwner(key *auth.Key) string {
+	if key.AccountID == "" || key.AccountID == auth.Wildcard {
+		return "key " + key.Name
+	}
+	return "account " + key.AccountID
 }
 
 // readBodyInto reads the complete body of r into b.buf. It rejects a body of more than MaxBody bytes, and one that
@@ -149,14 +162,17 @@ func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBod
 	if err := a.growBody(w, r, b, max(cap(b.buf), firstRead)); err != nil {
 		return err
 	}
-	start := time.Now()
+	window := bodyWindow{length: a.bodyWindow, bytes: int(a.opt.MinBodyRate * int64(a.bodyWindow) / int64(time.Second))}
 	for reads := 0; ; reads++ {
 		if reads == 1 { // most bodies have arrived with the first read
 			defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }()
+			if err := a.reserveBytes(w, r, b.owner, &b.received, unfinishedBytes-b.received.bytes); err != nil {
+				return err
+			}
 		}
 		if reads > 0 {
 			// If the deadline cannot be set, the timeout of the server applies.
-			_ = http.NewResponseController(w).SetReadDeadline(start.Add(a.bodyTime(len(b.buf))))
+			_ = http.NewResponseController(w).SetReadDeadline(window.next(time.Now(), len(b.buf)))
 		}
 		n, err := r.Body.Read(b.buf[len(b.buf):cap(b.buf)])
 		b.buf = b.buf[:len(b.buf)+n]
@@ -179,19 +195,32 @@ func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBod
 	}
 }
 
-// bodyTime returns the time within which more than n bytes must have arrived.
-func (a *API) bodyTime(n int) time.Duration {
-	return bodyGrace + time.Duration(int64(n)*int64(time.Second)/a.opt.MinBodyRate)
+// bodyWindow is the time in which the next bytes of a body must arrive.
+type bodyWindow struct {
+	length       time.Duration
+	bytes, begin int // the window ends with begin+bytes
+	end          time.Time
 }
 
-// reserveBytes takes more memory of a budget for a request of a key. It returns 503.not-ready with Retry-After if the budget is
+// next returns the end of the window of a body of which n bytes have arrived.
+func (w *bodyWindow) next(now time.Time, n int) time.Time {
+	if w.end.IsZero() || n-w.begin >= w.bytes {
+		w.begin, w.end = n, now.Add(w.length)
+	}
+	return w.end
+}
+
+// reserveBytes takes more memory of a budget for a request. It returns 503.not-ready with Retry-After if the budget is
 // used up.
 func (a *API) reserveBytes(
-	w http.ResponseWriter, r *http.Request, key string, taken *reservation, more int64,
+	w http.ResponseWriter, r *http.Request, owner string, taken *reservation, more int64,
 ) *relay.Error {
+	if more <= 0 {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
-	if err := taken.budget.acquireBytes(ctx, key, taken.bytes, more); err != nil {
+	if err := taken.budget.acquireBytes(ctx, owner, taken.bytes, more); err != nil {
 		setRetryAfter(w, a.bodyWait)
 		return relay.NewError(relay.CodeNotReady,
 			"too many request bodies are in progress, and nothing was stored; repeat the request later")
@@ -207,7 +236,7 @@ func (a *API) reserveDecoded(w http.ResponseWriter, r *http.Request, b *requestB
 	if size <= firstRead {
 		return nil
 	}
-	return a.reserveBytes(w, r, b.key, &b.decoded, size)
+	return a.reserveBytes(w, r, b.owner, &b.decoded, size)
 }
 
 // notificationBytes is the memory for a decoded notification and its command for Redis, apart from its text.
@@ -222,7 +251,7 @@ func decodedBytes(body []byte, trace relay.Trace) int64 {
 
 // growBody gives the buffer a capacity. Its error is that of reserveBytes.
 func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, size int) *relay.Error {
-	if err := a.reserveBytes(w, r, b.key, &b.received, int64(size)-b.received.bytes); err != nil {
+	if err := a.reserveBytes(w, r, b.owner, &b.received, int64(size)-b.received.bytes); err != nil {
 		return err
 	}
 	if cap(b.buf) < size {

@@ -35,8 +35,8 @@ func unfinishedBody(t *testing.T, f *fixture, key string, announced, sent int) n
 	return conn
 }
 
-// Unfinished bodies take memory only for what has arrived, and not more than the budget. A key that uses up its half
-// delays no other key.
+// Unfinished bodies take memory for what has arrived, and not more than the budget. The keys of an account share its part,
+// and a key of another account can always publish.
 func TestBody_Budget(t *testing.T) {
 	t.Parallel()
 	const (
@@ -46,16 +46,17 @@ func TestBody_Budget(t *testing.T) {
 	)
 	f := newFixture(t, func(o *Options) { o.MaxBodyMemory, o.MinBodyRate = budget, 1 }, nil) // half of firstRead lasts for minutes
 	f.api.bodyWait = 50 * time.Millisecond
-	used := func() int64 {
+	f.api.bodyWindow = time.Hour
+	used := func(owner string) int64 {
 		f.api.budget.mu.Lock()
 		defer f.api.budget.mu.Unlock()
-		return f.api.budget.used
+		return f.api.budget.byOwner[owner]
 	}
 	for range bodies {
 		unfinishedBody(t, f, "platform", size, firstRead/2)
 	}
-	testkit.Eventually(t, "all small parts to be read", func() error {
-		if n := used(); n != bodies*firstRead {
+	testkit.Eventually(t, "small parts to be read", func() error {
+		if n := used("key platform"); n != budget/2 {
 			return fmt.Errorf("%d bytes", n)
 		}
 		return nil
@@ -63,24 +64,27 @@ func TestBody_Budget(t *testing.T) {
 	for range bodies {
 		unfinishedBody(t, f, "ops", size, size-1)
 	}
-	testkit.Eventually(t, "a rejected request", func() error {
-		if n := used(); n > budget {
-			t.Fatalf("got %d bytes in use, want at most %d", n, budget)
-		}
-		a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h1", "Content-Type",
+	publish := func(key string) answer {
+		return f.do("POST", pathNotifications, "{}", "Authorization", "Bearer "+key, "X-Hub-Id", "h1", "Content-Type",
 			"application/json")
-		if a.status != http.StatusServiceUnavailable {
-			return fmt.Errorf("got %d", a.status)
+	}
+	testkit.Eventually(t, "a rejected request", func() error {
+		if n := used("account acme"); n > budget/2 {
+			t.Fatalf("got %d bytes of an account in use, want at most %d", n, budget/2)
 		}
-		if code, _, _ := a.envelope(t); code != "503.not-ready" || a.header.Get("Retry-After") == "" {
-			t.Fatalf("got %s with headers %v", a.body, a.header)
+		for _, key := range []string{"ops", "one"} { // of the same account
+			a := publish(key)
+			if a.status != http.StatusServiceUnavailable {
+				return fmt.Errorf("got %d", a.status)
+			}
+			if code, _, _ := a.envelope(t); code != "503.not-ready" || a.header.Get("Retry-After") == "" {
+				t.Fatalf("got %s with headers %v", a.body, a.header)
+			}
 		}
 		return nil
 	})
-	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer one", "X-Hub-Id", "h1", "Content-Type",
-		"application/json")
-	if a.status != http.StatusAccepted {
-		t.Errorf("another key: got %d %s, want 202", a.status, a.body)
+	if a := publish("elsewhere"); a.status != http.StatusAccepted {
+		t.Errorf("a key of another account: got %d %s, want 202", a.status, a.body)
 	}
 }
 
@@ -88,7 +92,7 @@ func TestBody_Budget(t *testing.T) {
 func TestBody_MinRate(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.MinBodyRate = 1 << 30 }, nil)
-	f.api.drainTime = time.Millisecond
+	f.api.bodyWindow, f.api.drainTime = 50*time.Millisecond, time.Millisecond
 	conn := unfinishedBody(t, f, "ops", 1<<20, 10)
 	reader := bufio.NewReader(conn)
 	_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
@@ -115,15 +119,16 @@ func TestBodyBudget(t *testing.T) {
 		}
 		b.releaseBytes("large", 300)
 		if err := errors.Join(take("a", 0, 30), take("a", 0, 20)); err != nil {
-			t.Errorf("within the half of a key: %v", err)
+			t.Errorf("within half of the budget: %v", err)
 		}
 		done := make(chan error)
 		go func() { done <- take("a", 20, 10) }()
 		synctest.Wait()
-		if err := take("b", 0, 50); err != nil {
-			t.Errorf("another key: %v", err)
+		if err := errors.Join(take("b", 0, 25), take("c", 0, 12)); err != nil {
+			t.Errorf("half of what is free: %v", err)
 		}
-		b.releaseBytes("b", 50)
+		b.releaseBytes("b", 25)
+		b.releaseBytes("c", 12)
 		b.releaseBytes("a", 30)
 		if err := <-done; err != nil {
 			t.Errorf("after a release: %v", err)
@@ -132,8 +137,8 @@ func TestBodyBudget(t *testing.T) {
 			t.Errorf("got %v, want the end of the context", err)
 		}
 		b.releaseBytes("a", 30)
-		if b.used != 0 || len(b.byKey) != 0 || b.waiting != 0 {
-			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byKey, b.waiting)
+		if b.used != 0 || len(b.byOwner) != 0 || b.waiting != 0 {
+			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byOwner, b.waiting)
 		}
 	})
 }
@@ -159,7 +164,7 @@ func TestBody_BudgetContainsNotifications(t *testing.T) {
 			"application/x-ndjson").status
 	}
 	var wg sync.WaitGroup
-	for _, key := range []string{"ops", "one"} {
+	for _, key := range []string{"ops", "elsewhere"} {
 		wg.Go(func() {
 			if status := publish(key); status != http.StatusAccepted {
 				t.Errorf("first request of %s: got %d, want 202", key, status)
@@ -173,4 +178,24 @@ func TestBody_BudgetContainsNotifications(t *testing.T) {
 	}
 	close(publisher.proceed)
 	wg.Wait()
+}
+
+func TestBodyWindow(t *testing.T) {
+	t.Parallel()
+	w := bodyWindow{length: 10 * time.Second, bytes: 100}
+	start := time.Now()
+	for _, tt := range []struct {
+		seconds, bytes, end int
+	}{
+		{0, 1, 10},
+		{9, 100, 10}, // one byte too few
+		{9, 101, 19},
+		{10, 1000, 20}, // what arrives early extends only one window
+		{19, 1001, 20},
+	} {
+		now := start.Add(time.Duration(tt.seconds) * time.Second)
+		if got := w.next(now, tt.bytes).Sub(start); got != time.Duration(tt.end)*time.Second {
+			t.Errorf("after %d s and %d bytes: the window ends at %s, want %d s", tt.seconds, tt.bytes, got, tt.end)
+		}
+	}
 }

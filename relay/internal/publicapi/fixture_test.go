@@ -102,6 +102,7 @@ func keyring(t testing.TB) *auth.Keyring {
 		{Name: "ops", AccountID: "acme", Hash: apikey.HashOf("ops"), Hubs: []string{"*"}, Capabilities: both},
 		{Name: "one", AccountID: "acme", Hash: apikey.HashOf("one"), Hubs: []string{"h1"}, Capabilities: both},
 		{Name: "other", AccountID: "other", Hash: apikey.HashOf("other"), Hubs: []string{"*"}},
+		{Name: "elsewhere", AccountID: "elsewhere", Hash: apikey.HashOf("elsewhere"), Hubs: []string{"*"}, Capabilities: both},
 		{Name: "platform", AccountID: "*", Hash: apikey.HashOf("platform"), Hubs: []string{"*"}, Capabilities: both},
 		{
 			Name:      "old",

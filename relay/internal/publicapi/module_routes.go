@@ -50,7 +50,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 			if request.IdempotencyKey, err = idempotencyKey(r); err != nil {
 				return err
 			}
-			b, done, err := a.readBody(w, r, key.Name)
+			b, done, err := a.readBody(w, r, key)
 			if err != nil {
 				return err
 			}

@@ -167,8 +167,8 @@ func TestPublish_RejectionDoesNotWaitForBody(t *testing.T) {
 
 func TestPublish_SlowBody(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, nil, func(o *httpserver.Options) { o.ReadTimeout = 2 * time.Second })
-	f.api.drainTime = time.Millisecond
+	f := newFixture(t, nil, nil)
+	f.api.bodyWindow, f.api.drainTime = 100*time.Millisecond, time.Millisecond
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
 		t.Fatal(err)
