@@ -21,7 +21,8 @@ type AuditEntry struct {
 	Repeated int `json:"repeated,omitempty"`
 }
 
-// ListAuditRequest selects entries of the audit log. A page has 100 by default, and at most 10,000.
+// ListAuditRequest selects entries of the audit log. A page has 100 by default, and at most 1,000. After
+// two seconds, a page contains what was found, and has a next.
 type ListAuditRequest struct {
 	Actor  string `json:"actor,omitempty"`
 	Source string `json:"source,omitempty"`

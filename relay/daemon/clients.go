@@ -83,8 +83,8 @@ func (d *Daemon) clientLimit(requested, files int) int {
 const (
 	// minReservedFiles is the number of files reserved for Redis, sinks and requests.
 	minReservedFiles = 256
-	// maxOperatorConns is the maximum number of connections of the health listener, and of the admin listener.
-	maxOperatorConns = 32
+	// maxHealthConns is the maximum number of connections of the health listener.
+	maxHealthConns = 32
 )
 
 func reservedFiles(files int) int { return min(max(files/10, minReservedFiles), files/2) }

@@ -26,7 +26,7 @@ func (d *Daemon) startHealthListener(
 ) (net.Addr, error) {
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "health", Addr: d.cfg.Health.Listen, Handler: health, Log: d.log, Grace: requestGrace,
-		ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns}, ConnObserver: d.metrics.Listener("health"),
+		ConnLimits: httpserver.ConnLimits{Total: maxHealthConns}, ConnObserver: d.metrics.Listener("health"),
 	})
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func (d *Daemon) startAdminListener(
 	o.Catalog, o.Version, o.ConfigWarning = d.catalog, d.options.Version, d.reloads.OperatorWarning
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: d.log,
-		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns},
+		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: adminserver.MaxConnections},
 		ConnObserver: d.metrics.Listener("admin"),
 	}
 	if d.adminTokens != nil {

@@ -1,13 +1,16 @@
 package adminserver
 
 import (
+	"context"
 	"crypto/sha256"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
@@ -182,5 +185,55 @@ func TestAdmin_RejectsOtherOrigins(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// blockedSinks blocks a list of sinks until proceed is closed.
+type blockedSinks struct {
+	fakeSinks
+	entered, proceed chan struct{}
+}
+
+func (b *blockedSinks) ListSinks(context.Context, adminapi.PageRequest) (adminapi.Page[adminapi.Sink], error) {
+	b.entered <- struct{}{}
+	<-b.proceed
+	return adminapi.Page[adminapi.Sink]{}, nil
+}
+
+// Viewers leave half of the connections to operators.
+func TestAdmin_LimitsRequestsOfViewers(t *testing.T) {
+	sinks := &blockedSinks{entered: make(chan struct{}, MaxConnections), proceed: make(chan struct{})}
+	a := newWithTokens(Options{Sinks: sinks})
+	list := func(role adminapi.Role) *httptest.ResponseRecorder {
+		r := httptest.NewRequest(http.MethodGet, "/api/sinks", http.NoBody)
+		r.Host = "127.0.0.1"
+		r.Header.Set("Authorization", "Bearer secret-of-"+string(role))
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		return w
+	}
+	var wg sync.WaitGroup
+	for range MaxConnections / 2 {
+		wg.Go(func() {
+			if w := list(adminapi.RoleViewer); w.Code != http.StatusOK {
+				t.Errorf("viewer: got %d %s", w.Code, w.Body)
+			}
+		})
+	}
+	running := func() int { return len(sinks.entered) }
+	testkit.WaitForValue(t, "requests of viewers", MaxConnections/2, running)
+	if w := list(adminapi.RoleViewer); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("one viewer too many: got %d %s, want 503", w.Code, w.Body)
+	}
+	wg.Go(func() {
+		if w := list(adminapi.RoleOperator); w.Code != http.StatusOK {
+			t.Errorf("operator: got %d %s", w.Code, w.Body)
+		}
+	})
+	testkit.WaitForValue(t, "the request of the operator", MaxConnections/2+1, running)
+	close(sinks.proceed)
+	wg.Wait()
+	if w := list(adminapi.RoleViewer); w.Code != http.StatusOK {
+		t.Errorf("viewer after the others: got %d %s", w.Code, w.Body)
 	}
 }

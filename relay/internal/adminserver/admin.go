@@ -80,7 +80,11 @@ type Admin struct {
 	api      *apiHandler
 	mux      *http.ServeMux
 	failures *auth.FailureThrottle
+	viewers  chan struct{} // has an element for each request of a viewer in progress
 }
+
+// MaxConnections is the number of connections that the admin listener should have. Viewers may use half of them.
+const MaxConnections = 32
 
 // New returns the handler. [httpserver.Listen] serves it.
 func New(o Options) *Admin {
@@ -98,6 +102,7 @@ func New(o Options) *Admin {
 	}
 	a := &Admin{
 		opt: o, hosts: newHostCheck(o.Listen), console: console.New(), api: newAPIHandler(o), mux: http.NewServeMux(),
+		viewers:  make(chan struct{}, MaxConnections/2),
 		failures: auth.NewFailureThrottle(),
 	}
 	handleOperation(a.api, adminapi.ShowSession(), func(r *http.Request, _ adminapi.Empty) (adminapi.Session, error) {
@@ -132,7 +137,7 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	hasSessions := a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath
 	switch {
 	case isFile:
-		endBodySoon(w, r)
+		endSoon(w, r)
 		a.console.ServeHTTP(w, r)
 	case hasSessions && r.Method == http.MethodPost:
 		a.signIn(w, r)
@@ -153,13 +158,6 @@ func rejectRequest(w http.ResponseWriter, r *http.Request, err *relay.Error) {
 func endSoon(w http.ResponseWriter, r *http.Request) {
 	httpserver.EndSoon(w, r)
 	skipBody(w, r)
-}
-
-// endBodySoon is endSoon for a request that should have no body, if it has one.
-func endBodySoon(w http.ResponseWriter, r *http.Request) {
-	if r.ContentLength != 0 {
-		endSoon(w, r)
-	}
 }
 
 // skipBody makes net/http respond without waiting for a body that is not read, and may never end.
@@ -186,6 +184,15 @@ func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
 	if a.opt.ConfigWarning != nil {
 		if warning := a.opt.ConfigWarning(); warning != "" {
 			w.Header().Set(adminapi.WarningHeader, url.PathEscape(relay.Truncate(warning, maxWarning)))
+		}
+	}
+	if !caller.Role.Allows(adminapi.RoleOperator) {
+		select {
+		case a.viewers <- struct{}{}:
+			defer func() { <-a.viewers }()
+		default:
+			rejectRequest(w, r, relay.NewError(relay.CodeNotReady, "too many requests of viewers are in progress; repeat the request later"))
+			return
 		}
 	}
 	a.mux.ServeHTTP(w, withCaller(r, caller))

@@ -38,9 +38,9 @@ type apiHandler struct {
 func newAPIHandler(opt Options) *apiHandler {
 	h := &apiHandler{log: opt.Log, audit: opt.Audit, catalog: opt.Catalog, routes: make(map[string]map[string]http.HandlerFunc)}
 	h.handleSinks(opt.Sinks)
-	h.handleDeadLetters(opt.Sinks)
-	h.handleQuarantine(opt.Quarantine)
 	searches := newSearchSlots()
+	h.handleDeadLetters(opt.Sinks, searches)
+	h.handleQuarantine(opt.Quarantine, searches)
 	handleOperation(h, adminapi.SearchEvents(), withLimit(searches, withComponent(opt.Events, searchEvents)))
 	handleOperation(h, adminapi.ShowEvent(), withLimit(searches, withComponent(opt.Sinks, showEvent)))
 	handleOperation(h, adminapi.ListDeliveries(), withLimit(searches, withComponent(opt.Sinks, listDeliveries)))
@@ -48,7 +48,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.DropDeliveries(), withComponent(opt.Sinks, dropDeliveries))
 	handleOperation(h, adminapi.ListSources(), withComponent(opt.Sources, listSources))
 	handleOperation(h, adminapi.ListConnections(), withComponent(opt.Connections, listConnections))
-	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))
+	handleOperation(h, adminapi.ListAudit(), withLimit(searches, withComponent(opt.AuditLog, searchAuditLog)))
 	h.handleKeys(opt.Keys)
 	handleOperation(h, adminapi.CheckKey(), withComponent(opt.Access, checkKey))
 	handleOperation(h, adminapi.ExplainStream(), withLimit(searches, withComponent(opt.Access, explainStream)))
@@ -135,7 +135,7 @@ func withComponent[Component, Request, Response any](
 	return func(r *http.Request, request Request) (Response, error) { return f(c, r, request) }
 }
 
-// Searches read much of the log or of the history from Redis, which delays deliveries and publishing.
+// Searches read much from Redis, which delays deliveries and publishing.
 const (
 	maxSearches   = 2 // at the same time, of viewers, and again of others
 	maxSearchWait = 10 * time.Second

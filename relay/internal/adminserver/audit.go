@@ -27,7 +27,7 @@ type AuditLog interface {
 // The numbers of entries in a response.
 const (
 	defaultAuditEntries = 100
-	maxAuditEntries     = 10_000
+	maxAuditEntries     = 1000
 )
 
 func searchAuditLog(

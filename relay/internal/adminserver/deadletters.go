@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func (h *apiHandler) handleDeadLetters(s Sinks) {
-	handleOperation(h, adminapi.ListDeadLetters(), withComponent(s, listDeadLetters))
+func (h *apiHandler) handleDeadLetters(s Sinks, searches searchSlots) {
+	handleOperation(h, adminapi.ListDeadLetters(), withLimit(searches, withComponent(s, listDeadLetters)))
 	handleOperation(h, adminapi.ShowDeadLetter(), withComponent(s, showDeadLetter))
 	handleOperation(h, adminapi.ReplayDeadLetters(), withComponent(s, replayDeadLetters))
 	handleOperation(h, adminapi.DropDeadLetters(), withComponent(s, dropDeadLetters))

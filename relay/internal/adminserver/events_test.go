@@ -132,6 +132,13 @@ func TestAPI_LimitsSearches(t *testing.T) {
 		if waited := time.Since(start); waited != maxSearchWait {
 			t.Errorf("waited %s, want %s", waited, maxSearchWait)
 		}
+		for _, path := range []string{
+			"/api/audit", "/api/quarantine", "/api/sinks/a/deadletters", "/api/events/a",
+		} {
+			if w := get(a, "GET", path, "127.0.0.1"); w.Code != 503 || !strings.Contains(w.Body.String(), "too many searches") {
+				t.Errorf("%s: got %d %s, want 503", path, w.Code, w.Body)
+			}
+		}
 		if n := len(e.running); n != maxSearches {
 			t.Errorf("%d searches were running, want %d", n, maxSearches)
 		}

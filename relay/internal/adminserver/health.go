@@ -74,7 +74,7 @@ func (h *Health) Drain() {
 // ServeHTTP handles one request. On loopback it rejects unknown host names, because a web page could point its own
 // name at the address (DNS rebinding). On other addresses the page could also connect directly.
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	endBodySoon(w, r)
+	endSoon(w, r)
 	if h.hosts.loopback {
 		if rejected := h.hosts.check(r, "health.listen"); rejected != nil {
 			httpserver.WriteError(w, r, rejected)

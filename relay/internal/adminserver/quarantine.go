@@ -32,8 +32,8 @@ type Quarantine interface {
 	DropQuarantined(ctx context.Context, ids []string) (dropped int, err error)
 }
 
-func (h *apiHandler) handleQuarantine(q Quarantine) {
-	handleOperation(h, adminapi.ListQuarantine(), withComponent(q, listQuarantine))
+func (h *apiHandler) handleQuarantine(q Quarantine, searches searchSlots) {
+	handleOperation(h, adminapi.ListQuarantine(), withLimit(searches, withComponent(q, listQuarantine)))
 	handleOperation(h, adminapi.ShowQuarantined(), withComponent(q, showQuarantined))
 	handleOperation(h, adminapi.ReplayQuarantined(), withComponent(q, replayQuarantined))
 	handleOperation(h, adminapi.DropQuarantined(), withComponent(q, dropQuarantined))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -22,8 +23,11 @@ type Store struct {
 // field is the field of a stream entry with the JSON.
 const field = "entry"
 
-// pageLen is the number of entries that a search reads at once.
-const pageLen = 1000
+// pageLen is the number of entries that a search reads at once. searchTime is the time after which it ends.
+const (
+	pageLen    = 1000
+	searchTime = 2 * time.Second
+)
 
 // NewStore returns the store of about maxLen entries. With 0, Redis keeps no entries: Append discards them, and Search
 // returns 503.not-enabled.
@@ -51,7 +55,7 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 }
 
 // Search returns up to [Filter.Limit] entries that match, the newest first. next is [Filter.After] for older ones, and empty if
-// there are none.
+// there are none. After two seconds it returns what it has found.
 func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string, err error) {
 	if s.maxLen == 0 {
 		return nil, "", relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
@@ -60,7 +64,7 @@ func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string
 	if f.After != "" {
 		end = "(" + f.After
 	}
-	for {
+	for began := time.Now(); ; {
 		page, err := s.client.XRevRangeN(ctx, s.key, end, "-", pageLen).Result()
 		if err != nil {
 			return nil, "", redisconn.WrapError("search the audit log", err)
@@ -86,7 +90,11 @@ func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string
 		if len(page) < pageLen {
 			return list, "", nil
 		}
-		end = "(" + page[len(page)-1].ID
+		last := page[len(page)-1].ID
+		if time.Since(began) > searchTime {
+			return list, last, nil
+		}
+		end = "(" + last
 	}
 }
 

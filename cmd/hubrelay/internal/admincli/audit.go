@@ -33,7 +33,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if request.Limit < 1 {
-				return command.NewUsageError(cmd, errors.New("--limit is not a number from 1 to 10000"))
+				return command.NewUsageError(cmd, errors.New("--limit must be at least 1"))
 			}
 			if err := command.FixTimeFlag(cmd, "since", &request.Since); err != nil {
 				return err
@@ -47,23 +47,45 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	flags.StringVar(&request.Source, "source", "", "only actions from this address")
 	flags.StringVar(&request.Target, "target", "", "only actions on this target, such as a sink")
 	flags.StringVar(&request.Since, "since", "", "only actions since a duration ago, such as 1d, or since a time (RFC 3339)")
-	flags.IntVar(&request.Limit, "limit", 100, "maximum number of entries, 1 to 10000")
+	flags.IntVar(&request.Limit, "limit", 100, "maximum number of entries")
 	f.register(cmd, std)
 	cmd.AddCommand(newAuditVerify(std))
 	return cmd
 }
 
 func listAudit(ctx context.Context, std term.Streams, f *adminFlags, request adminapi.ListAuditRequest) error {
-	page, err := connectAndCall(ctx, std, f, adminapi.ListAudit(), request)
+	c, err := f.connect(std)
 	if err != nil {
 		return err
 	}
-	err = printPages(std, &f.Output, func(visit func([]adminapi.AuditEntry) error) error { return visit(page.Data) },
-		func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
-	if err == nil && page.Next != "" && f.IsTable() {
-		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --since to see others\n", len(page.Data))
+	isCut := false
+	err = printPages(std, &f.Output, func(visit func([]adminapi.AuditEntry) error) error {
+		list, more, err := findAuditEntries(ctx, c, request)
+		isCut = more
+		return errors.Join(err, visit(list))
+	}, func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
+	if err == nil && isCut && f.IsTable() {
+		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --since to see others\n", request.Limit)
 	}
 	return err
+}
+
+// findAuditEntries returns up to request.Limit entries, and whether there may be more.
+func findAuditEntries(
+	ctx context.Context, c *adminConn, request adminapi.ListAuditRequest,
+) (list []adminapi.AuditEntry, more bool, err error) {
+	for limit := request.Limit; ; {
+		request.Limit = min(limit-len(list), maxSearchPage)
+		page, err := callDaemon(ctx, c, adminapi.ListAudit(), request)
+		if err != nil {
+			return list, false, err
+		}
+		list = append(list, page.Data...)
+		if page.Next == "" || len(list) >= limit {
+			return list, page.Next != "", nil
+		}
+		request.After = page.Next
+	}
 }
 
 func printAudit(std term.Streams, list []adminapi.AuditEntry) error {

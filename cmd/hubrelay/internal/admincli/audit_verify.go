@@ -32,7 +32,7 @@ func newAuditVerify(std term.Streams) *cobra.Command {
 audit.hash_chain. The chain cannot show that its last lines were removed: keep the hash that the command prints at another
 place, and compare it. Name the files of a rotation in their order, the oldest first.
 
-The exit status is 1 if the chain is broken.`,
+The exit status is 1 if the chain is broken, or if no line has a hash.`,
 		Example: `  hubrelay audit verify /var/log/hubrelay/audit.log
   hubrelay audit verify audit.log.2 audit.log.1 audit.log --json`,
 		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
@@ -69,6 +69,8 @@ func printAuditResult(std term.Streams, o *command.Output, r hashchain.Result) e
 	if r.Broken != nil {
 		out.BrokenLine, out.Reason = r.Broken.Line, string(r.Broken.Reason)
 		broken = fmt.Errorf("the chain is broken at line %d: %s", out.BrokenLine, out.Reason)
+	} else if r.Lines > 0 && r.Unprotected == r.Lines {
+		broken = errors.New("no line has a hash: audit.hash_chain was not set, or the hashes were removed")
 	}
 	if !o.IsTable() {
 		return errors.Join(o.Print(std.Out, out), broken)

@@ -73,7 +73,8 @@ func runConsole(ctx context.Context, std term.Streams, f *consoleFlags) error {
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	_, err = fmt.Fprintf(std.Out, "Console of %s (%s) as %s with the role %s:\n\n  %s\n\nThe link works once, within ten minutes. Press Ctrl+C to close the console.\n",
-		session.Node, term.Sanitize(conn.address), term.Sanitize(session.Name), session.Role, proxy.URL())
+		term.Sanitize(session.Node), term.Sanitize(conn.address), term.Sanitize(session.Name), term.Sanitize(string(session.Role)),
+		proxy.URL())
 	if err != nil {
 		return err
 	}

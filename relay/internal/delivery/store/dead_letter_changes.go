@@ -164,7 +164,7 @@ func (s *DeadLetters) changeSelected(
 	}
 	for {
 		start := time.Now()
-		scanned, err := s.readPage(ctx, sink, &f)
+		scanned, more, err := s.readPage(ctx, sink, &f)
 		if err != nil {
 			return result, err
 		}
@@ -186,7 +186,7 @@ func (s *DeadLetters) changeSelected(
 			result.Next = f.after[1:] + "~" + f.last
 			return result, nil
 		}
-		if len(scanned) < scanPage {
+		if !more {
 			return result, nil
 		}
 		if err := Yield(ctx, time.Since(start)); err != nil {

@@ -29,8 +29,10 @@ const (
 )
 
 const (
-	// scanPage is the number of dead letters that are read at once. One may be as large as a notification.
-	scanPage = 100
+	// scanPage is the number of dead letters that are read at once. scanBytes is the number of bytes after which a read ends,
+	// because Redis serves nobody else meanwhile.
+	scanPage  = 100
+	scanBytes = 1 << 20
 	// scanTimeout limits the search for one page.
 	scanTimeout = 5 * time.Second
 )
@@ -198,7 +200,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	limit = min(limit, MaxPage)
 	page := Page{Letters: []DeadLetter{}}
 	for start := time.Now(); ; {
-		scanned, err := s.readPage(ctx, sink, &f)
+		scanned, more, err := s.readPage(ctx, sink, &f)
 		if err != nil {
 			return Page{}, err
 		}
@@ -212,7 +214,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 				return page, nil
 			}
 		}
-		if len(scanned) < scanPage {
+		if !more {
 			return page, nil
 		}
 		last := scanned[len(scanned)-1].entryID
@@ -224,21 +226,26 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	}
 }
 
-func (s *DeadLetters) readPage(ctx context.Context, sink string, f *selectionFilter) ([]DeadLetter, error) {
+// readPage reads dead letters. If there may be more, it returns at least one.
+func (s *DeadLetters) readPage(
+	ctx context.Context, sink string, f *selectionFilter,
+) (list []DeadLetter, more bool, err error) {
 	command, first, last := "XRANGE", f.after, f.last
 	if f.newestFirst {
 		command, first, last = "XREVRANGE", f.last, f.after
 	}
 	keys := []string{DeadLettersKey(s.keys, sink)}
-	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, command, first, last, scanPage).Slice()
+	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, command, first, last, scanPage, scanBytes).Slice()
 	if err != nil {
-		return nil, redisconn.WrapError("list dead letters", err)
+		return nil, false, redisconn.WrapError("list dead letters", err)
 	}
-	list := make([]DeadLetter, 0, len(reply))
-	for _, one := range reply {
+	if len(reply) == 0 {
+		return nil, false, fmt.Errorf("list dead letters: %w", errReply)
+	}
+	for _, one := range reply[1:] {
 		f, ok := one.([]any)
 		if !ok || len(f) != 10 {
-			return nil, fmt.Errorf("list dead letters: %w", errReply)
+			return nil, false, fmt.Errorf("list dead letters: %w", errReply)
 		}
 		text := func(i int) string { v, _ := f[i].(string); return v }
 		attempts, _ := f[7].(int64)
@@ -251,7 +258,7 @@ func (s *DeadLetters) readPage(ctx context.Context, sink string, f *selectionFil
 		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
 		list = append(list, l)
 	}
-	return list, nil
+	return list, reply[0] == int64(1), nil
 }
 
 // Get returns the dead letter of a delivery, or [ErrNoDeadLetter].

@@ -1,9 +1,11 @@
 package store
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +88,30 @@ func TestDeadLetters_ListsSelection(t *testing.T) {
 		if len(all) != 250 || all[0] != "0" || all[120] != "120" || all[249] != "249" {
 			t.Errorf("pages, newest first %t: got %v, want 0 to 249", newestFirst, all)
 		}
+	}
+}
+
+// Redis serves nobody else while a script reads dead letters, so large ones are read in small parts.
+func TestDeadLetters_ReadsLargeOnesInParts(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	large := `{"topic":"a","object":{"error":"` + strings.Repeat("x", 200<<10) + `"}}`
+	const n = 40
+	for i := range n {
+		d := newDelivery(fmt.Sprint(i))
+		d.Notifications[0].Data = json.RawMessage(large)
+		s.addDeadLetter(t, Claim{Sink: testSink}, 0, d)
+	}
+	f, err := (&Selection{}).compile()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, more, err := s.DeadLetters.readPage(t.Context(), testSink, &f)
+	if err != nil || !more || len(list) != 10 {
+		t.Errorf("one read: got %d dead letters, more %t, %v, want 10 and more", len(list), more, err)
+	}
+	if got, next := s.listDeadLetters(t, Selection{}); len(got) != n || next != "" {
+		t.Errorf("list: got %d, next %q, want all %d", len(got), next, n)
 	}
 }
 

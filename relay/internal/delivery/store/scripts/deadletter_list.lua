@@ -1,23 +1,33 @@
 -- List dead letters without their notifications, which may be large.
--- KEYS: deadletters. ARGV: XRANGE or XREVRANGE, its first and last entry ID, maximum number.
--- Returns for each: entry ID, ID, topic, hub, account, time, reason, number of attempts, status of the last attempt or 0, ID
--- of the first event.
-local result = {}
-for _, entry in ipairs(redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', ARGV[4])) do
-  local f = {}
-  for i = 1, #entry[2], 2 do
-    f[entry[2][i]] = entry[2][i + 1]
+-- KEYS: deadletters. ARGV: XRANGE or XREVRANGE, its first and last entry ID, maximum number, and the number of bytes after
+-- which the list ends.
+-- Returns 1 if there may be more, and for each: entry ID, ID, topic, hub, account, time, reason, number of attempts, status of
+-- the last attempt or 0, ID of the first event.
+local result, bytes, first = {1}, 0, ARGV[2]
+while #result <= tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
+  local page = redis.call(ARGV[1], KEYS[1], first, ARGV[3], 'COUNT', 10)
+  for _, entry in ipairs(page) do
+    local f = {}
+    for i = 1, #entry[2], 2 do
+      f[entry[2][i]] = entry[2][i + 1]
+      bytes = bytes + #entry[2][i + 1]
+    end
+    local ok, attempts = pcall(cjson.decode, f.attempts or '[]')
+    local count, status = 0, 0
+    if ok and type(attempts) == 'table' then
+      count = #attempts
+      local last = attempts[count]
+      if type(last) == 'table' then status = tonumber(last.status) or 0 end
+    end
+    result[#result + 1] = {
+      entry[1], f.id or '', f.topic or '', f.hub or '', f.account or '', f.time or '', f.reason or '', count,
+      status, f.event or f.id or '',
+    }
+    first = '(' .. entry[1]
   end
-  local ok, attempts = pcall(cjson.decode, f.attempts or '[]')
-  local count, status = 0, 0
-  if ok and type(attempts) == 'table' then
-    count = #attempts
-    local last = attempts[count]
-    if type(last) == 'table' then status = tonumber(last.status) or 0 end
+  if #page < 10 then
+    result[1] = 0
+    break
   end
-  result[#result + 1] = {
-    entry[1], f.id or '', f.topic or '', f.hub or '', f.account or '', f.time or '', f.reason or '', count,
-    status, f.event or f.id or '',
-  }
 end
 return result
