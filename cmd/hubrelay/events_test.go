@@ -99,7 +99,7 @@ func TestEventsSearch(t *testing.T) {
 	for args, want := range map[string]string{
 		"--limit 0":             "at least 1",
 		"--since yesterday":     "--since",
-		"-o xml":                "table, json or jsonl",
+		"-o xml":                "table, json, jsonl or yaml",
 		"--since 1h --until 2h": "until is not later",
 		"--topic [":             "topic",
 	} {
