@@ -83,7 +83,7 @@ type Admin struct {
 	viewers  chan struct{} // has an element for each request of a viewer in progress
 }
 
-// MaxConnections is the number of connections that the admin listener should have. Viewers may use half of them.
+// MaxConnections is the maximum number of connections of the admin listener. Viewers may use half of them.
 const MaxConnections = 32
 
 // New returns the handler. [httpserver.Listen] serves it.

@@ -13,8 +13,8 @@ type Entry struct {
 	// Source is the address of the client. It is empty for a unix socket.
 	Source string `json:"source,omitempty"`
 	Action Action `json:"action"`
-	// Target is what the action was applied to, such as a sink or a path. It and Source are empty for the further rejected
-	// actions of a key that was rejected for many targets.
+	// Target names the object of the action, such as a sink or a path. Target and Source are empty in an entry that the
+	// rejected actions of a key share because they had too many targets.
 	Target string `json:"target,omitempty"`
 	// Outcome is [OutcomeOK], or the code of an error.
 	Outcome string `json:"outcome"`

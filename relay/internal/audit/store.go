@@ -54,8 +54,8 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 	return redisconn.WrapError("store the audit log", err)
 }
 
-// Search returns up to [Filter.Limit] entries that match, the newest first. next is [Filter.After] for older ones, and empty if
-// there are none. After two seconds it returns what it has found.
+// Search returns up to [Filter.Limit] entries that match, the newest first. next is [Filter.After] for older ones, or empty at
+// the end. After two seconds it returns the entries found so far.
 func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string, err error) {
 	if s.maxLen == 0 {
 		return nil, "", relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")

@@ -12,7 +12,7 @@ const (
 	// maxSummaries is the maximum number of open windows. Other entries are not summarized.
 	maxSummaries = 4096
 	// maxRejectedTargets is the maximum number of windows for rejected actions that differ only in target and source. A
-	// client can choose any target. Further ones become one window without them.
+	// client can choose any target. Further ones share one window without target and source.
 	maxRejectedTargets = 20
 	// summaryTick is the time between two checks for ended windows.
 	summaryTick = time.Second

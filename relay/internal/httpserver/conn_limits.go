@@ -336,11 +336,11 @@ type limitedConn struct {
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 
-	unanswered atomic.Int64 // bytes that were read since the last write or the begin of a handler
-	busy       atomic.Bool  // an HTTP/1 handler is running; guarded by connLimiter.mu for writing
+	unanswered atomic.Int64 // bytes that were read since the last write or the start of a handler
+	busy       atomic.Bool  // a handler is running, or the connection was hijacked; guarded by connLimiter.mu for writing
 }
 
-// Read implements net.Conn. A connection that has sent much without a response, and has no handler, sends a long header.
+// Read implements net.Conn. It counts the connection as unfinished after unfinishedBytes without a handler or a response.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	before := c.unanswered.Add(int64(n)) - int64(n)
@@ -354,7 +354,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 
 // Write implements net.Conn.
 func (c *limitedConn) Write(b []byte) (int, error) {
-	if c.unanswered.Swap(0) > unfinishedBytes { // such as in a TLS handshake
+	if c.unanswered.Swap(0) > unfinishedBytes && !c.busy.Load() { // such as in a TLS handshake
 		c.limiter.mu.Lock()
 		c.limiter.setUnfinished(c, false)
 		c.limiter.mu.Unlock()

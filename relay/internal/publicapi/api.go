@@ -125,7 +125,7 @@ type API struct {
 	budget        *bodyBudget // of bodies
 	decodedBudget *bodyBudget // of their notifications
 	bodyWait      time.Duration
-	// bodyWindow is the time in which a part of a body must arrive. drainTime limits the reading of a rejected body.
+	// bodyWindow is the period over which the rate of a body is measured. drainTime limits the reading of a rejected body.
 	bodyWindow, drainTime time.Duration
 
 	exceeded exceededQuotas

@@ -26,11 +26,11 @@ const (
 	maxPooledBody = 16 << 10
 	// bodyWait is the time that a request waits for the memory of its body.
 	bodyWait = 5 * time.Second
-	// defaultBodyWindow is the time in which a body that has not ended must arrive at the minimum rate, again and again.
+	// defaultBodyWindow is the period over which the rate of a body is measured. Each period must reach the minimum rate.
 	defaultBodyWindow = 10 * time.Second
-	// unfinishedBytes is the memory that a body counts for, at least, if it has not ended with the first read. This limits
+	// minUnfinishedCharge is the minimum share of the budget for a body that has not ended with the first read. It limits
 	// the number of such requests.
-	unfinishedBytes = 64 << 10
+	minUnfinishedCharge = 64 << 10
 	// maxDrain is the maximum number of bytes of a rejected body that are read beyond MaxBody. A client that sends its
 	// complete body before it reads can then still read the response.
 	maxDrain = 4 << 20
@@ -112,7 +112,7 @@ type reservation struct {
 	bytes  int64
 }
 
-func (r *reservation) release(owner string) {
+func (r *reservation) releaseBytes(owner string) {
 	if r.bytes > 0 {
 		r.budget.releaseBytes(owner, r.bytes)
 		r.bytes = 0
@@ -130,8 +130,8 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key) (
 	b, _ = a.bodies.Get().(*requestBody)
 	b.owner = budgetOwner(key)
 	done = func() {
-		b.received.release(b.owner)
-		b.decoded.release(b.owner)
+		b.received.releaseBytes(b.owner)
+		b.decoded.releaseBytes(b.owner)
 		if cap(b.buf) <= maxPooledBody {
 			a.bodies.Put(b)
 		}
@@ -166,7 +166,7 @@ func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBod
 	for reads := 0; ; reads++ {
 		if reads == 1 { // most bodies have arrived with the first read
 			defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }()
-			if err := a.reserveBytes(w, r, b.owner, &b.received, unfinishedBytes-b.received.bytes); err != nil {
+			if err := a.reserveBytes(w, r, b.owner, &b.received, minUnfinishedCharge-b.received.bytes); err != nil {
 				return err
 			}
 		}
@@ -195,14 +195,14 @@ func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBod
 	}
 }
 
-// bodyWindow is the time in which the next bytes of a body must arrive.
+// bodyWindow is the current period of the rate of a body.
 type bodyWindow struct {
 	length       time.Duration
-	bytes, begin int // the window ends with begin+bytes
+	bytes, begin int // the next window starts when begin+bytes have arrived
 	end          time.Time
 }
 
-// next returns the end of the window of a body of which n bytes have arrived.
+// next returns the time by which the window must be complete, after n bytes of the body have arrived.
 func (w *bodyWindow) next(now time.Time, n int) time.Time {
 	if w.end.IsZero() || n-w.begin >= w.bytes {
 		w.begin, w.end = n, now.Add(w.length)

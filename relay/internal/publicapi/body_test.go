@@ -35,7 +35,7 @@ func unfinishedBody(t *testing.T, f *fixture, key string, announced, sent int) n
 	return conn
 }
 
-// Unfinished bodies take memory for what has arrived, and not more than the budget. The keys of an account share its part,
+// Unfinished bodies stay within the budget. The keys of an account share its part,
 // and a key of another account can always publish.
 func TestBody_Budget(t *testing.T) {
 	t.Parallel()

@@ -207,8 +207,8 @@ func callAndPrintList[Entry any](
 	}, show, empty)
 }
 
-// printPages prints a list: in a format for programs, or with show. forEach calls its argument with each page. empty is printed instead of a
-// list without entries.
+// printPages prints a list: in a format for programs, or with show. forEach calls its argument with each page. A table without
+// entries is replaced by the text empty.
 func printPages[Entry any](
 	std term.Streams, o *command.Output, forEach func(visit func([]Entry) error) error, show func([]Entry) error, empty string,
 ) error {
@@ -229,15 +229,14 @@ func printPages[Entry any](
 		}
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case !o.IsTable():
-		return list.Close()
-	case !found:
-		_, err = fmt.Fprintln(std.Out, empty)
 	}
-	return err
+	if o.IsTable() && !found {
+		_, err = fmt.Fprintln(std.Out, empty)
+		return err
+	}
+	return list.Close()
 }
 
 // newPageRequest returns the request for a page of a list without a filter.

@@ -49,8 +49,7 @@ It waits for a daemon that restarts. With -o jsonl, each line is what 'events sh
   hubrelay events tail --hub my-hub -o jsonl | jq -c '.sinks[] | select(.state == "dead")'`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch {
-			case f.lines < 0 || f.lines > maxSearchPage:
+			if f.lines < 0 || f.lines > maxSearchPage {
 				return command.NewUsageError(cmd, fmt.Errorf("--lines must be from 0 to %d", maxSearchPage))
 			}
 			if err := f.CheckStream(cmd); err != nil {

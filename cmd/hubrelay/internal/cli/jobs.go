@@ -82,9 +82,6 @@ func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
 			return err
 		}
 	}
-	if o.IsTable() {
-		return nil
-	}
 	return list.Close()
 }
 

@@ -68,7 +68,7 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 	return cmd
 }
 
-// jobID is what commands print for programs about a job that they do not wait for.
+// jobID is the output for programs about a job, without its state.
 type jobID struct {
 	ID string `json:"job_id"`
 }

@@ -98,9 +98,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []strin
 		}
 		failed = errors.Join(failed, err)
 	})
-	if !o.IsTable() {
-		failed = errors.Join(failed, list.Close())
-	}
+	failed = errors.Join(failed, list.Close())
 	if failed != nil {
 		return failed
 	}

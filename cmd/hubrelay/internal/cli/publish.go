@@ -94,14 +94,14 @@ func (f *publishFlags) checkFileFlags(cmd *cobra.Command, name string) error {
 				single.member)
 		}
 	}
-	if err := f.CheckStream(cmd); name == "-" && err != nil {
-		return err
+	if name != "-" {
+		return nil
 	}
-	if name == "-" && f.idempotent != "" {
+	if f.idempotent != "" {
 		return errors.New("--idempotency-key is for one request, and standard input can need several: " +
 			"publish a file instead")
 	}
-	return nil
+	return f.CheckStream(cmd)
 }
 
 func publishFile(ctx context.Context, std term.Streams, f *publishFlags, name string) error {
@@ -129,7 +129,7 @@ func publishBody(ctx context.Context, std term.Streams, f *publishFlags, body []
 	return printIDs(std, &f.Output, ids)
 }
 
-// publishedID is what publishing prints for programs, for each event.
+// publishedID is the output for programs about a published event.
 type publishedID struct {
 	ID string `json:"id"`
 }
@@ -144,10 +144,5 @@ func printIDs(std term.Streams, o *command.Output, ids []string) error {
 			return err
 		}
 	}
-	if !o.IsTable() {
-		if err := list.Close(); err != nil {
-			return err
-		}
-	}
-	return out.Flush()
+	return errors.Join(list.Close(), out.Flush())
 }

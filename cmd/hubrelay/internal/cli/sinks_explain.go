@@ -86,10 +86,7 @@ func explainSinks(ctx context.Context, std term.Streams, build Build, f *explain
 			return err
 		}
 	}
-	if !f.IsTable() {
-		return list.Close()
-	}
-	return nil
+	return list.Close()
 }
 
 // readEvent reads the event from a file or from standard input.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -56,8 +57,5 @@ func listTopics(std term.Streams, o *command.Output, args []string) error {
 			return err
 		}
 	}
-	if !o.IsTable() {
-		return list.Close()
-	}
-	return table.Flush()
+	return errors.Join(list.Close(), table.Flush())
 }

@@ -69,7 +69,8 @@ func (o *Output) Print(out io.Writer, value any) error {
 // NewList returns a writer of lists in a format for programs.
 func (o *Output) NewList(out io.Writer) *ListWriter { return &ListWriter{out: out, format: o.format} }
 
-// ListWriter prints the entries of a list as JSON lines, or as one array.
+// ListWriter prints the entries of a list as JSON lines, or as one array of JSON or YAML. For a table, which the command prints
+// itself, only Close may be called.
 type ListWriter struct {
 	out    io.Writer
 	format string
@@ -100,11 +101,13 @@ func (w *ListWriter) Write(value any) error {
 	return err
 }
 
-// Close ends the list.
+// Close ends the list. It prints nothing for a table.
 func (w *ListWriter) Close() error {
 	end := ""
 	switch {
-	case w.count == 0 && w.format != outputJSONL:
+	case w.format == outputTable, w.format == outputJSONL:
+		return nil
+	case w.count == 0:
 		end = "[]\n"
 	case w.format == outputJSON:
 		end = "]\n"

@@ -91,7 +91,7 @@ func TestDeadLetters_ListsSelection(t *testing.T) {
 	}
 }
 
-// Redis serves nobody else while a script reads dead letters, so large ones are read in small parts.
+// Redis runs no other command while a script reads dead letters, so large ones are read in small parts.
 func TestDeadLetters_ReadsLargeOnesInParts(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
