@@ -156,6 +156,17 @@ func TestLongAttack_RapidReset(t *testing.T) {
 // TestLongAttack_UnreadResponses sends requests with large headers, which compression makes tiny, on many connections and lets
 // the relay send no byte of a response. The relay bounds its memory, and serves another address.
 func TestLongAttack_UnreadResponses(t *testing.T) {
+	for name, fields := range map[string]int{
+		"headers of 13 KB":                       10,
+		"headers of 30 KB, rejected by net/http": 23,
+	} {
+		t.Run(name, func(t *testing.T) { attackWithUnreadResponses(t, fields) })
+	}
+}
+
+// attackWithUnreadResponses sends requests with a number of header fields of 1,300 bytes.
+func attackWithUnreadResponses(t *testing.T, fields int) {
+	t.Helper()
 	const (
 		connections = 400
 		streams     = 100
@@ -163,7 +174,7 @@ func TestLongAttack_UnreadResponses(t *testing.T) {
 	)
 	d := serveWithoutRace(t, daemonConfig{})
 	base := peakMemory(t, d.Cmd.Process.Pid)
-	cookies := slices.Repeat([]string{"cookie", "c=" + strings.Repeat("x", 1300)}, 10) // a header within the limit
+	cookies := slices.Repeat([]string{"cookie", "c=" + strings.Repeat("x", 1300)}, fields)
 	elsewhere := newClientElsewhere()
 	for range connections {
 		a, err := attackHTTP2(d.Public, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})

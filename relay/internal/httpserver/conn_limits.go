@@ -2,7 +2,6 @@ package httpserver
 
 import (
 	"container/list"
-	"crypto/tls"
 	"errors"
 	"log/slog"
 	"net"
@@ -87,6 +86,10 @@ type connLimiter struct {
 	requests        int
 	requestsOfGroup map[netip.Prefix]int
 	busyConns       map[*limitedConn]struct{}
+	// waiting are the HTTP/2 requests that arrived and whose handler has not begun. It never begins for requests that net/http
+	// rejects itself, such as those with a too large header. waitingConns are their connections.
+	waiting      int
+	waitingConns map[*limitedConn]struct{}
 	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
 	unfinished list.List // of *limitedConn
 }
@@ -106,6 +109,7 @@ func newConnLimiter(o Options) *connLimiter {
 		busyLog: rate.Sometimes{Interval: limitLogInterval},
 		ips:     make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
 		requestsOfGroup: make(map[netip.Prefix]int), busyConns: make(map[*limitedConn]struct{}),
+		waitingConns: make(map[*limitedConn]struct{}),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}
@@ -223,6 +227,7 @@ func (l *connLimiter) remove(c *limitedConn) {
 	c.removed = true
 	l.setIdle(c, false)
 	l.setUnfinished(c, false)
+	l.setWaiting(c, 0)
 	l.open--
 	if c.ip != nil {
 		if c.ip.open--; c.ip.open == 0 {
@@ -234,8 +239,8 @@ func (l *connLimiter) remove(c *limitedConn) {
 
 // onState is called for each change of the state of a connection.
 func (l *connLimiter) onState(conn net.Conn, state http.ConnState) {
-	c, ok := rawConn(withoutTLS(conn)).(*limitedConn)
-	if !ok {
+	c := limitedConnOf(conn)
+	if c == nil {
 		return
 	}
 	l.mu.Lock()
@@ -333,6 +338,7 @@ type limitedConn struct {
 	isHTTP2        bool          // it has had a request of HTTP/2
 	handlers       int           // running, only of HTTP/2 requests
 	requests       int           // HTTP/2 requests that count toward the limits
+	waiting        int           // HTTP/2 requests in connLimiter.waiting
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 
@@ -387,13 +393,6 @@ func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
 	return nil, errors.ErrUnsupported
 }
 
-func withoutTLS(conn net.Conn) net.Conn {
-	if secure, ok := conn.(*tls.Conn); ok {
-		return secure.NetConn()
-	}
-	return conn
-}
-
 // newProxyListener accepts headers of the PROXY protocol (versions 1 and 2) from trusted proxies. Connections of others
 // are not wrapped, so such a header is not HTTP and is rejected.
 func newProxyListener(l net.Listener, o Options) net.Listener {
@@ -407,15 +406,4 @@ func newProxyListener(l net.Listener, o Options) net.Listener {
 			return proxyproto.SKIP, nil
 		},
 	}
-}
-
-// rawConn returns a connection without the wrappers of this package. net/http has read everything that they buffer.
-func rawConn(conn net.Conn) net.Conn {
-	if plain, ok := conn.(*envelopeConn); ok {
-		conn = plain.Conn
-	}
-	if proxied, ok := conn.(*proxyproto.Conn); ok {
-		conn = proxied.Raw()
-	}
-	return conn
 }

@@ -202,7 +202,7 @@ func TestConnLimits_PerIP(t *testing.T) {
 	}
 	first := open("198.51.100.1")
 	second := open("198.51.100.1")
-	l.onState(second, http.StateNew)
+	l.onState(&plainConn{limited: second}, http.StateNew)
 	if third := open("198.51.100.1"); third == nil || !second.removed || first.removed {
 		t.Error("the idle connection of the address did not make room")
 	}

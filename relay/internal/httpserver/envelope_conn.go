@@ -4,28 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
-
-// envelopeListener replaces the error responses of net/http, such as for an invalid request line or a large header,
-// with the error envelope. It works only without TLS, because net/http needs the *tls.Conn itself.
-type envelopeListener struct{ net.Listener }
-
-// Accept returns a connection whose Write replaces error responses of net/http.
-func (l *envelopeListener) Accept() (net.Conn, error) {
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	return &envelopeConn{Conn: conn}, nil
-}
-
-// envelopeConn is an accepted connection. [UnwrapHijack] returns the inner connection when it is hijacked.
-type envelopeConn struct{ net.Conn }
 
 // The error responses of net/http consist of a status line, this header and the body. Responses of handlers differ,
 // because they always have a Date header.
@@ -35,27 +20,13 @@ const (
 	netHTTPErrorLimit  = 512
 )
 
-// CloseWrite closes the write side. net/http uses it to let the client read the response.
-func (c *envelopeConn) CloseWrite() error {
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
-		return half.CloseWrite()
-	}
-	return nil
-}
-
-// Write writes b, or the envelope if b is a 4xx or 5xx response of net/http.
-func (c *envelopeConn) Write(b []byte) (int, error) {
-	if e := parseNetHTTPError(b); e != nil {
-		body := Envelope(e)
-		response := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"+
-			"Cache-Control: no-store\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-			e.Status(), http.StatusText(e.Status()), len(body), body)
-		if _, err := c.Conn.Write(response); err != nil {
-			return 0, err
-		}
-		return len(b), nil
-	}
-	return c.Conn.Write(b)
+// writeRawError writes the envelope of e as the last response of HTTP/1 on a connection.
+func writeRawError(w io.Writer, e *relay.Error) error {
+	body := Envelope(e)
+	_, err := fmt.Fprintf(w, "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"+
+		"Cache-Control: no-store\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		e.Status(), http.StatusText(e.Status()), len(body), body)
+	return err
 }
 
 // parseNetHTTPError returns the error of a response of net/http, and nil if b is not such a response.

@@ -49,7 +49,10 @@ func (s *newConns) closeAll() {
 
 // hasUnreadData reports whether the socket has data that net/http has not read yet, as on a busy machine.
 func hasUnreadData(conn net.Conn) bool {
-	socket, ok := rawConn(withoutTLS(conn)).(syscall.Conn)
+	if plain, ok := conn.(*plainConn); ok && plain.limited != nil {
+		conn = plain.limited
+	}
+	socket, ok := conn.(syscall.Conn)
 	if !ok {
 		return false
 	}

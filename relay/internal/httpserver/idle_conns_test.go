@@ -19,8 +19,10 @@ func TestCloseAll_KeepsConnectionsWithUnreadRequest(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	for name, as := range map[string]func(net.Conn) net.Conn{
-		"plain": func(c net.Conn) net.Conn { return &envelopeConn{c} },
-		"tls":   func(c net.Conn) net.Conn { return tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS12}) },
+		"plain": func(c net.Conn) net.Conn { return &plainConn{Conn: c, limited: &limitedConn{Conn: c}} },
+		"tls": func(c net.Conn) net.Conn {
+			return &plainConn{Conn: tls.Server(c, &tls.Config{MinVersion: tls.VersionTLS12}), limited: &limitedConn{Conn: c}}
+		},
 	} {
 		for _, request := range []string{"", "GET / HTTP/1.1\r\n"} {
 			client, err := net.Dial("tcp", l.Addr().String())

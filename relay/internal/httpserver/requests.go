@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/http"
+	"net/netip"
 	"strconv"
 	"time"
 
@@ -31,6 +32,10 @@ const (
 	// HTTP/1 needs no such limit, because each request holds a connection. At the total limit, the address with the most
 	// requests makes room, so a few addresses cannot lock out the others.
 	maxRequests, maxGroupRequests = 4000, 400
+	// maxWaiting limits the HTTP/2 requests whose handler has not begun, or that net/http rejected itself, as long as their
+	// connections are open. If there are more, the busiest connection of the busiest address is closed. Each may keep up to
+	// 28 KiB until its client has read the response.
+	maxWaiting = 4000
 	// responseTime is the time within which a client must read the response to a request that called EndSoon.
 	responseTime = 10 * time.Second
 )
@@ -39,17 +44,19 @@ type connKey struct{}
 
 // withConn is the ConnContext function of the http.Server.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
-	c, ok := rawConn(withoutTLS(conn)).(*limitedConn)
-	if !ok {
-		return ctx
-	}
-	return context.WithValue(ctx, connKey{}, c)
+	return context.WithValue(ctx, connKey{}, conn)
+}
+
+// limitedConnOfRequest returns the counted connection of a request. It may return nil.
+func limitedConnOfRequest(ctx context.Context) *limitedConn {
+	conn, _ := ctx.Value(connKey{}).(net.Conn)
+	return limitedConnOf(conn)
 }
 
 // RequestConn returns the connection of a request, below TLS. It returns nil if ctx is not the context of a request that a
 // [Server] received.
 func RequestConn(ctx context.Context) net.Conn {
-	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
+	if c := limitedConnOfRequest(ctx); c != nil {
 		return c.Conn
 	}
 	return nil
@@ -86,9 +93,9 @@ func rejectManyFields(next http.Handler) http.Handler {
 // resets too many requests, and skips requests that were reset before they began.
 func trackRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, ok := r.Context().Value(connKey{}).(*limitedConn)
+		c := limitedConnOfRequest(r.Context())
 		switch {
-		case !ok:
+		case c == nil:
 			next.ServeHTTP(w, r)
 		case r.ProtoMajor < 2:
 			c.limiter.mu.Lock()
@@ -128,6 +135,7 @@ func (q *http2Request) beginRequest() bool {
 	defer l.mu.Unlock()
 	c.handlers++
 	c.isHTTP2 = true
+	l.setWaiting(c, max(c.waiting-1, 0))
 	l.beginHandler(c)
 	if c.removed { // such as by closeBusiest
 		return false
@@ -143,6 +151,51 @@ func (q *http2Request) beginRequest() bool {
 	q.counted = true
 	l.countRequests(c, 1)
 	return true
+}
+
+// addWaiting counts requests that arrived on a connection. Trusted proxies do not count, because they read responses.
+func (l *connLimiter) addWaiting(c *limitedConn, requests int) {
+	if c.isProxy {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setWaiting(c, c.waiting+requests)
+	if l.waiting > maxWaiting {
+		l.closeMostWaiting()
+	}
+}
+
+// setWaiting sets the number of waiting requests of a connection. The caller holds l.mu.
+func (l *connLimiter) setWaiting(c *limitedConn, requests int) {
+	if c.removed {
+		requests = 0
+	}
+	l.waiting += requests - c.waiting
+	c.waiting = requests
+	if l.waitingConns[c] = struct{}{}; requests == 0 {
+		delete(l.waitingConns, c)
+	}
+}
+
+// closeMostWaiting closes the connection with the most waiting requests of the address with the most. The caller holds l.mu.
+func (l *connLimiter) closeMostWaiting() {
+	ofGroup := make(map[netip.Prefix]int)
+	for c := range l.waitingConns {
+		ofGroup[c.group] += c.waiting
+	}
+	var most *limitedConn
+	for c := range l.waitingConns {
+		if most == nil || ofGroup[c.group] > ofGroup[most.group] || c.group == most.group && c.waiting > most.waiting {
+			most = c
+		}
+	}
+	l.busyLog.Do(func() {
+		l.log.Warn("connection with the most rejected HTTP/2 requests was closed", "request_count", l.waiting, "remote", most.group)
+	})
+	l.remove(most)
+	_ = most.Conn.Close()
+	l.observer.ConnectionEvicted()
 }
 
 // countRequests changes the number of requests of a connection. The caller holds l.mu.
@@ -240,8 +293,8 @@ func BeginStream(r *http.Request) {
 // response within ten seconds, and until then its connection may make room for another one, unless it has other requests.
 func EndSoon(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTime)) // otherwise WriteTimeout applies
-	c, ok := r.Context().Value(connKey{}).(*limitedConn)
-	if !ok {
+	c := limitedConnOfRequest(r.Context())
+	if c == nil {
 		return
 	}
 	l := c.limiter

@@ -39,8 +39,8 @@ type Options struct {
 	// ClientCAFile contains the CAs of client certificates. A client may present none. If it is empty, no certificates
 	// are requested. It is read once.
 	ClientCAFile string
-	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header, and the TLS
-	// handshake (10 s).
+	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header. The TLS handshake counts
+	// toward the first request (10 s).
 	ReadHeaderTimeout time.Duration
 	// ReadTimeout limits the time to the end of the request body (30 s).
 	ReadTimeout time.Duration
@@ -109,13 +109,16 @@ func Listen(o Options) (*Server, error) {
 		s.limiter.onState(conn, state)
 		s.newConns.onState(conn, state)
 	}
+	var secure *tls.Config
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := LoadCertificate(o.CertFile, o.KeyFile, o.Log)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Name, err)
 		}
-		s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.GetCertificate}
-		if err := requestClientCertificates(s.http.TLSConfig, o.ClientCAFile); err != nil {
+		secure = &tls.Config{
+			MinVersion: tls.VersionTLS12, GetCertificate: cert.GetCertificate, NextProtos: []string{"h2", "http/1.1"},
+		}
+		if err := requestClientCertificates(secure, o.ClientCAFile); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Name, err)
 		}
 	}
@@ -130,10 +133,7 @@ func Listen(o Options) (*Server, error) {
 	if len(o.TrustedProxies.Networks) > 0 {
 		l = newProxyListener(l, o)
 	}
-	if s.http.TLSConfig == nil {
-		l = &envelopeListener{l}
-	}
-	s.listener = l
+	s.listener = &plainListener{l, secure, o.Log}
 	return s, nil
 }
 
@@ -157,10 +157,9 @@ func requestClientCertificates(c *tls.Config, caFile string) error {
 func newHTTPServer(o Options) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true) // for proxies
+	protocols.SetUnencryptedHTTP2(true) // plainListener terminates TLS
 	return &http.Server{
-		Handler:           trackRequests(rejectManyFields(Recover(o.Handler, o.Log))),
+		Handler:           setTLS(trackRequests(rejectManyFields(Recover(o.Handler, o.Log)))),
 		ConnContext:       withConn,
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		ReadTimeout:       o.ReadTimeout,
@@ -184,13 +183,7 @@ func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 // error if serving failed or if requests had to be aborted. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
-	go func() {
-		if s.http.TLSConfig != nil {
-			ended <- s.http.ServeTLS(s.listener, "", "")
-		} else {
-			ended <- s.http.Serve(s.listener)
-		}
-	}()
+	go func() { ended <- s.http.Serve(s.listener) }()
 	select {
 	case err := <-ended:
 		if errors.Is(err, http.ErrServerClosed) { // Close was called

@@ -1,0 +1,186 @@
+package httpserver
+
+import (
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+
+	"github.com/pires/go-proxyproto"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// plainListener terminates TLS below net/http, which then serves HTTP/1, and HTTP/2 with prior knowledge. So plainConn can
+// read and replace what net/http does not report: requests that it rejects itself, and its error responses.
+type plainListener struct {
+	net.Listener
+	config *tls.Config // nil without TLS
+	log    *slog.Logger
+}
+
+// Accept returns a *plainConn. It does not wait for the TLS handshake.
+func (l *plainListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &plainConn{Conn: conn, log: l.log}
+	c.limited, _ = rawConn(conn).(*limitedConn)
+	if l.config != nil {
+		c.secure = tls.Server(conn, l.config)
+		c.Conn = c.secure
+	}
+	return c, nil
+}
+
+// plainConn is an accepted connection. Read and Write have unencrypted bytes.
+type plainConn struct {
+	net.Conn              // secure with TLS
+	secure   *tls.Conn    // nil without TLS
+	limited  *limitedConn // the connection below TLS and the PROXY protocol
+	log      *slog.Logger
+	requests requestCounter // of the bytes read
+
+	reportHandshake sync.Once
+	loadState       sync.Once
+	state           *tls.ConnectionState
+}
+
+// Read implements net.Conn. The first call completes the TLS handshake.
+func (c *plainConn) Read(b []byte) (int, error) {
+	if c.secure != nil {
+		if err := c.secure.Handshake(); err != nil {
+			c.reportHandshake.Do(func() { c.rejectHandshake(err) })
+			return 0, err
+		}
+	}
+	n, err := c.Conn.Read(b)
+	if requests := c.requests.count(b[:n]); requests > 0 && c.limited != nil {
+		c.limited.limiter.addWaiting(c.limited, requests)
+	}
+	return n, err
+}
+
+// rejectHandshake logs a failed handshake. A client that speaks HTTP without TLS gets a response.
+func (c *plainConn) rejectHandshake(err error) {
+	c.log.Debug("TLS handshake failed", "remote", c.RemoteAddr().String(), "error", err)
+	var noTLS tls.RecordHeaderError
+	if errors.As(err, &noTLS) && noTLS.Conn != nil && noTLS.RecordHeader[0] >= 'A' && noTLS.RecordHeader[0] <= 'Z' {
+		_ = writeRawError(noTLS.Conn, relay.NewError(relay.CodeInvalidSyntax, "this port requires TLS; use https"))
+	}
+}
+
+// Write writes b, or the envelope if b is a 4xx or 5xx response of net/http.
+func (c *plainConn) Write(b []byte) (int, error) {
+	if e := parseNetHTTPError(b); e != nil {
+		if err := writeRawError(c.Conn, e); err != nil {
+			return 0, err
+		}
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
+}
+
+// CloseWrite closes the write side. net/http uses it to let the client read the response.
+func (c *plainConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// tlsState returns the state of TLS after the handshake, and nil without TLS.
+func (c *plainConn) tlsState() *tls.ConnectionState {
+	if c.secure == nil {
+		return nil
+	}
+	c.loadState.Do(func() {
+		state := c.secure.ConnectionState()
+		c.state = &state
+	})
+	return c.state
+}
+
+// rawConn returns a connection without the wrappers of this package and of the PROXY protocol: the *tls.Conn, or without TLS
+// the *limitedConn. net/http has read everything that they buffer.
+func rawConn(conn net.Conn) net.Conn {
+	if plain, ok := conn.(*plainConn); ok {
+		conn = plain.Conn
+	}
+	if proxied, ok := conn.(*proxyproto.Conn); ok {
+		conn = proxied.Raw()
+	}
+	return conn
+}
+
+// limitedConnOf returns the counted connection below a connection of the http.Server. It may return nil.
+func limitedConnOf(conn net.Conn) *limitedConn {
+	if plain, ok := conn.(*plainConn); ok {
+		return plain.limited
+	}
+	return nil
+}
+
+const (
+	// prefaceHTTP2 begins each HTTP/2 connection (RFC 9113 section 3.4).
+	prefaceHTTP2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	// frameHeaderLen is the length of the header of an HTTP/2 frame in bytes. It consists of the length of the payload (3),
+	// the type (1), flags (1) and the stream (4) (RFC 9113 section 4.1).
+	frameHeaderLen = 9
+	frameHeaders   = 1 // the type HEADERS
+)
+
+// requestCounter counts the requests in the bytes that a client of HTTP/2 sends. It counts none for HTTP/1.
+type requestCounter struct {
+	isHTTP1    bool
+	preface    int // bytes of prefaceHTTP2 so far
+	header     [frameHeaderLen]byte
+	headerLen  int
+	payloadLen int    // bytes left of the payload
+	lastStream uint32 // the stream of the last request; trailers have no larger one
+}
+
+// count returns the number of requests whose header begins in the next bytes.
+func (c *requestCounter) count(b []byte) (requests int) {
+	for len(b) > 0 && !c.isHTTP1 && c.preface < len(prefaceHTTP2) {
+		c.isHTTP1 = b[0] != prefaceHTTP2[c.preface]
+		c.preface++
+		b = b[1:]
+	}
+	for len(b) > 0 && !c.isHTTP1 {
+		if c.payloadLen > 0 {
+			skipped := min(c.payloadLen, len(b))
+			c.payloadLen -= skipped
+			b = b[skipped:]
+			continue
+		}
+		n := copy(c.header[c.headerLen:], b)
+		c.headerLen += n
+		b = b[n:]
+		if c.headerLen < frameHeaderLen {
+			return requests
+		}
+		c.headerLen = 0
+		h := c.header
+		c.payloadLen = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
+		stream := uint32(h[5]&0x7f)<<24 | uint32(h[6])<<16 | uint32(h[7])<<8 | uint32(h[8])
+		if h[3] == frameHeaders && stream > c.lastStream {
+			c.lastStream = stream
+			requests++
+		}
+	}
+	return requests
+}
+
+// setTLS sets the TLS field of requests, which net/http leaves empty because it does not terminate TLS.
+func setTLS(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if c, ok := r.Context().Value(connKey{}).(*plainConn); ok {
+			r.TLS = c.tlsState()
+		}
+		next.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,146 @@
+package httpserver
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+func TestRequestCounter(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	framer := http2.NewFramer(&b, nil)
+	b.WriteString(http2.ClientPreface)
+	headers := func(stream uint32) error {
+		return framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: make([]byte, 300), EndHeaders: true})
+	}
+	if err := errors.Join(framer.WriteSettings(), headers(1), framer.WriteData(1, false, make([]byte, 1000)), headers(1),
+		headers(3), framer.WritePing(false, [8]byte{}), headers(7)); err != nil {
+		t.Fatal(err)
+	}
+	for _, size := range []int{1, 7, 512, b.Len()} {
+		var c requestCounter
+		got := 0
+		for part := b.Bytes(); len(part) > 0; part = part[min(size, len(part)):] {
+			got += c.count(part[:min(size, len(part))])
+		}
+		if got != 3 {
+			t.Errorf("reads of %d bytes: got %d requests, want 3", size, got)
+		}
+	}
+	var http1 requestCounter
+	if got := http1.count([]byte("PRI * HTTP/1.1\r\n\r\n" + b.String())); got != 0 {
+		t.Errorf("HTTP/1: got %d requests, want 0", got)
+	}
+}
+
+// net/http itself rejects requests whose header is too large or invalid, and keeps them until the client reads the response.
+func TestHTTP2_LimitsRequestsThatNetHTTPRejects(t *testing.T) {
+	t.Parallel()
+	certFile, keyFile := writeCertificate(t, t.TempDir(), "a")
+	for name, tt := range map[string]struct {
+		options Options
+		header  []hpack.HeaderField
+	}{
+		"too large":      {Options{}, slices.Repeat([]hpack.HeaderField{{Name: "cookie", Value: strings.Repeat("x", 1500)}}, 12)},
+		"invalid":        {Options{}, []hpack.HeaderField{{Name: "connection", Value: "x"}}},
+		"invalid in TLS": {Options{CertFile: certFile, KeyFile: keyFile}, []hpack.HeaderField{{Name: "connection", Value: "x"}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var counts connCounts
+			tt.options.ConnObserver = &counts
+			s := run(t, tt.options)
+			for range maxWaiting/maxStreams + 1 {
+				conn := dial(t, s)
+				if tt.options.CertFile != "" {
+					conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // a test certificate
+				}
+				sendRequests(t, conn, tt.header)
+			}
+			testkit.WaitForValue(t, "closed connections", 1, func() int64 { return counts.evicted.Load() })
+			if res, err := newHTTP2Client(t, "127.0.0.1").Get("http://" + s.Addr().String()); tt.options.CertFile == "" {
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = res.Body.Close()
+				if res.StatusCode != http.StatusOK {
+					t.Errorf("got status %d for another connection, want 200", res.StatusCode)
+				}
+			}
+		})
+	}
+}
+
+// sendRequests sends maxStreams requests with extra header fields and allows no byte of a response.
+func sendRequests(t *testing.T, conn net.Conn, fields []hpack.HeaderField) {
+	t.Helper()
+	var b, header bytes.Buffer
+	framer, encoder := http2.NewFramer(&b, nil), hpack.NewEncoder(&header)
+	b.WriteString(http2.ClientPreface)
+	err := framer.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	fields = slices.Concat([]hpack.HeaderField{
+		{Name: ":method", Value: "GET"},
+		{Name: ":scheme", Value: "http"},
+		{Name: ":authority", Value: "a"},
+		{Name: ":path", Value: "/"},
+	}, fields)
+	for i := range maxStreams {
+		header.Reset()
+		for _, f := range fields { // the second time, a field takes a byte
+			err = errors.Join(err, encoder.WriteField(f))
+		}
+		err = errors.Join(err, framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: uint32(2*i + 1), BlockFragment: header.Bytes(), EndStream: true, EndHeaders: true, //nolint:gosec // small
+		}))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Write(b.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _, _ = io.Copy(io.Discard, conn) }()
+}
+
+// A request without TLS gets a response that says what to do. The errors of net/http are envelopes with TLS, too.
+func TestPlainConn_Errors(t *testing.T) {
+	t.Parallel()
+	certFile, keyFile := writeCertificate(t, t.TempDir(), "a")
+	s := run(t, Options{CertFile: certFile, KeyFile: keyFile})
+	for name, tt := range map[string]struct {
+		connect func(net.Conn) net.Conn
+		request string
+		want    string
+	}{
+		"without TLS": {func(c net.Conn) net.Conn { return c }, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "this port requires TLS"},
+		"invalid": {func(c net.Conn) net.Conn {
+			return tls.Client(c, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // a test certificate
+		}, "GET / HTTP/1.1\r\n\r\n", "missing required Host header"},
+	} {
+		conn := tt.connect(dial(t, s))
+		if _, err := io.WriteString(conn, tt.request); err != nil {
+			t.Fatal(err)
+		}
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		body, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), tt.want) {
+			t.Errorf("%s: got %d %s, want 400 with %q", name, res.StatusCode, body, tt.want)
+		}
+	}
+}
