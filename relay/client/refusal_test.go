@@ -3,9 +3,12 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,5 +169,47 @@ func TestListen_RetriesAfterForeignResponses(t *testing.T) {
 	}
 	if !connected || failed != 2 {
 		t.Errorf("got connected %v after %d failures, want true after 2", connected, failed)
+	}
+}
+
+// A header without an end takes a bounded amount of memory, and the listener tries again.
+func TestListen_EndlessUpgradeHeader(t *testing.T) {
+	t.Parallel()
+	var upgrades atomic.Int64
+	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !transport.IsUpgrade(r) {
+			_, _ = io.WriteString(w, `{"data":{"token":"t"}}`)
+			return
+		}
+		upgrades.Add(1)
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, err = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\n")
+		for sent := 0; err == nil; sent++ {
+			if sent > 16<<20/64 {
+				t.Error("the client read more than 16 MiB")
+				return
+			}
+			_, err = fmt.Fprintf(conn, "Header-%08d: %s\r\n", sent, strings.Repeat("x", 44))
+		}
+	}))
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	o := fastRetries()
+	var got error
+	o.OnDisconnected = func(err error, _ time.Duration) {
+		got = err
+		cancel()
+	}
+	for n, err := range (&Client{URL: s.URL, Key: "secret", Hub: "h1", HTTP: s.Client()}).Listen(ctx, o) {
+		t.Errorf("got %v, %v", n, err)
+	}
+	if got == nil || !strings.Contains(got.Error(), "more than 256 KiB") || upgrades.Load() != 1 {
+		t.Errorf("got error %v after %d upgrades", got, upgrades.Load())
 	}
 }

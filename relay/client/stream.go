@@ -9,9 +9,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"math"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -22,7 +25,10 @@ import (
 
 const (
 	handshakeTimeout = 15 * time.Second
-	pingInterval     = 30 * time.Second
+	// maxUpgradeBytes is the maximum number of bytes that a server may send before the upgrade is complete, with the messages
+	// of TLS.
+	maxUpgradeBytes = 256 << 10
+	pingInterval    = 30 * time.Second
 	// silenceTimeout is the maximum time without any data, including pings and pongs.
 	silenceTimeout = 75 * time.Second
 	controlTimeout = 5 * time.Second
@@ -288,10 +294,12 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	var response *http.Response
 	// RFC 6455 requires SHA-1 for Sec-WebSocket-Accept, not for security. GODEBUG=fips140=only would panic. TLS
 	// still negotiates only approved algorithms.
+	dialer, limit := l.client.newDialer()
 	fips140.WithoutEnforcement(func() {
-		ws, response, err = l.client.newDialer().DialContext(ctx, address.String(), upgradeHeader) //nolint:bodyclose // closed below
+		ws, response, err = dialer.DialContext(ctx, address.String(), upgradeHeader) //nolint:bodyclose // closed below
 	})
 	if err == nil {
+		limit.lift()
 		return ws, nil
 	}
 	if response == nil {
@@ -311,8 +319,9 @@ func isHeaderSafe(token string) bool {
 	return strings.IndexFunc(token, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// newDialer returns a dialer with the settings of the HTTP client.
-func (c *Client) newDialer() *websocket.Dialer {
+// newDialer returns a dialer with the settings of the HTTP client, for one connection. The caller lifts the limit of its bytes
+// after the handshake.
+func (c *Client) newDialer() (*websocket.Dialer, *upgradeLimit) {
 	d := &websocket.Dialer{
 		HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment,
 		Jar: c.httpClient().Jar, EnableCompression: true,
@@ -321,16 +330,59 @@ func (c *Client) newDialer() *websocket.Dialer {
 	if transport == nil {
 		transport = http.DefaultTransport
 	}
+	limit := new(upgradeLimit)
+	limit.left.Store(maxUpgradeBytes)
+	d.NetDialContext = limit.wrap(new(net.Dialer).DialContext)
 	t, ok := transport.(*http.Transport)
 	if !ok {
-		return d
+		return d, limit
 	}
-	d.Proxy, d.NetDialContext, d.NetDialTLSContext = t.Proxy, t.DialContext, t.DialTLSContext
+	d.Proxy = t.Proxy
+	if t.DialContext != nil {
+		d.NetDialContext = limit.wrap(t.DialContext)
+	}
+	if t.DialTLSContext != nil {
+		d.NetDialTLSContext = limit.wrap(t.DialTLSContext)
+	}
 	if t.TLSClientConfig != nil {
 		d.TLSClientConfig = t.TLSClientConfig.Clone()
 		d.TLSClientConfig.NextProtos = []string{"http/1.1"} // the transport adds h2, which does not support the upgrade
 	}
-	return d
+	return d, limit
+}
+
+// upgradeLimit limits the bytes that are read before the handshake of a websocket is complete. gorilla/websocket would read
+// a header without an end. All methods are safe for concurrent use.
+type upgradeLimit struct{ left atomic.Int64 }
+
+type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
+
+// wrap returns a function that limits the bytes of the connections of dial.
+func (l *upgradeLimit) wrap(dial dialFunc) dialFunc {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return &upgradeConn{conn, l}, nil
+	}
+}
+
+// lift removes the limit.
+func (l *upgradeLimit) lift() { l.left.Store(math.MaxInt64) }
+
+type upgradeConn struct {
+	net.Conn
+	limit *upgradeLimit
+}
+
+// Read implements net.Conn.
+func (c *upgradeConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.limit.left.Add(-int64(n)) < 0 {
+		return 0, fmt.Errorf("the server sent more than %d KiB before the upgrade to a websocket was complete", maxUpgradeBytes>>10)
+	}
+	return n, err
 }
 
 // resyncNotification returns the notification that a server sends if it cannot continue after a cursor. cursor is the
