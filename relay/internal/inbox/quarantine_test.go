@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 func TestQuarantine(t *testing.T) {
@@ -57,4 +60,39 @@ func TestQuarantine(t *testing.T) {
 			t.Errorf("dropped %d, %v, want 2", n, err)
 		}
 	})
+}
+
+// Small and large invalid entries cannot fill Redis. The newest remain.
+func TestQuarantine_LimitsBytes(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	n := 0
+	add := func(count, size int) {
+		t.Helper()
+		entries := make([]RejectedEntry, count)
+		for i := range entries {
+			n++
+			entries[i] = RejectedEntry{InboxID: fmt.Sprintf("%d-0", n), Data: make([]byte, size), Reason: "invalid"}
+		}
+		if _, err := b.Quarantine(t.Context(), entries); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 {
+		add(1000, 1000)
+	}
+	for range 40 {
+		add(1, 1<<20)
+	}
+	used, err := b.Commands().MemoryUsage(t.Context(), QuarantineKey(b.Keys()), 0).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limit := int64(maxQuarantineBytes + 2*trimInterval); used < maxQuarantineBytes/2 || used > limit {
+		t.Errorf("the quarantine needs %d bytes, want at most %d and at least %d", used, limit, maxQuarantineBytes/2)
+	}
+	newest := b.Commands().XRevRangeN(t.Context(), QuarantineKey(b.Keys()), "+", "-", 1).Val()
+	if len(newest) != 1 || newest[0].Values["inbox"] != fmt.Sprintf("%d-0", n) {
+		t.Errorf("got the newest entry %.200v, want that of inbox entry %d-0", newest, n)
+	}
 }

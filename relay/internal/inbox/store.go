@@ -31,9 +31,6 @@ var (
 	quarantineScript = redisconn.NewScript(streamid.CompareLua + quarantineSource)
 )
 
-// MaxQuarantine is the number of entries that the quarantine keeps, so a producer of invalid entries cannot fill Redis.
-const MaxQuarantine = 100_000
-
 // Entry is an inbox entry as a producer wrote it.
 type Entry struct {
 	ID string
@@ -79,11 +76,14 @@ type Store struct {
 	conn *redisconn.Conn
 	keys keyspace.Space
 
-	reader reader
+	reader  reader
+	trimmer *QuarantineTrimmer
 }
 
 // NewStore returns the inbox.
-func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{conn: c, keys: keys} }
+func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store {
+	return &Store{conn: c, keys: keys, trimmer: NewQuarantineTrimmer(c, keys)}
+}
 
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
@@ -97,7 +97,7 @@ func (s *Store) Append(ctx context.Context, partition int, entries []Notificatio
 	}
 	position := PositionKey(s.keys, partition)
 	keys := []string{eventlog.Key(s.keys, partition), position}
-	args := []any{eventlog.IdempotencyTime.Milliseconds(), ""}
+	args := []any{"", eventlog.IdempotencyTime.Milliseconds()}
 	for i := range entries {
 		e := &entries[i]
 		n := &e.Notification
@@ -116,20 +116,24 @@ func (s *Store) Append(ctx context.Context, partition int, entries []Notificatio
 }
 
 // Quarantine moves invalid inbox entries, in the order of their IDs, to the quarantine, which operators can read. It
-// may be repeated like [Store.Append]. The quarantine keeps the newest [MaxQuarantine] entries.
+// may be repeated like [Store.Append].
 func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result, error) {
 	if len(entries) == 0 {
 		return Result{}, nil
 	}
-	args := []any{MaxQuarantine, ""}
+	args, size := []any{""}, 0
 	for _, e := range entries {
 		data := e.Data
 		if data == nil {
 			data = []byte{}
 		}
 		args = append(args, e.InboxID, data, e.Reason)
+		size += len(data) + len(e.Reason)
 	}
 	r, err := s.moveEntries(ctx, quarantineScript, []string{QuarantineKey(s.keys), QuarantinePositionKey(s.keys)}, args)
+	if err == nil {
+		s.trimmer.Trim(ctx, size)
+	}
 	return r, redisconn.WrapError("quarantine inbox entries", err)
 }
 
@@ -150,7 +154,7 @@ func (s *Store) moveEntries(ctx context.Context, script *redis.Script, keys []st
 	}
 	s.conn.Logger().WarnContext(ctx, "inbox position reset because the inbox was created again with lower IDs",
 		"position", position, "last_entry_id", info.LastID)
-	args[1] = position
+	args[0] = position
 	again, _, err := s.runMove(ctx, script, keys, args)
 	again.Stored += r.Stored
 	again.Duplicates = append(r.Duplicates, again.Duplicates...)

@@ -2,11 +2,11 @@
 -- Returns the position before; the position after; the number of appended entries; the number of skipped entries;
 -- then the inbox IDs of the entries whose idempotency key is known.
 -- KEYS: log, position, then for each entry its idempotency key, or the position if it has none.
--- ARGV: expiry of the keys in milliseconds; a position to reset, or ''; then for each entry inbox ID, 1 or 0 for "has
+-- ARGV: a position to reset, or ''; expiry of the keys in milliseconds; then for each entry inbox ID, 1 or 0 for "has
 -- a key", ID, topic, hub, account, data.
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
-if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end
+if ARGV[1] ~= '' and ARGV[1] == before then position = '0-0' end
 local appended, skipped, repeats = 0, 0, {}
 for k = 3, #KEYS do
   local a = 3 + 7 * (k - 3)
@@ -21,7 +21,7 @@ for k = 3, #KEYS do
         'account', ARGV[a + 5], 'data', ARGV[a + 6], 'publisher', 'inbox')
       appended = appended + 1
       if keyed then
-        redis.call('SET', KEYS[k], 'inbox\n' .. ARGV[a + 2], 'PX', ARGV[1])
+        redis.call('SET', KEYS[k], 'inbox\n' .. ARGV[a + 2], 'PX', ARGV[2])
       end
     end
     position = id

@@ -1,15 +1,14 @@
 -- Move rejected inbox entries after the quarantine's position to the quarantine, and advance the position.
 -- Returns the position before; the position after; the number of added entries; the number of skipped entries.
--- KEYS: quarantine, position. ARGV: number of entries to keep; a position to reset, or ''; then for each entry inbox
+-- KEYS: quarantine, position. ARGV: a position to reset, or ''; then for each entry inbox
 -- ID, data, reason.
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
-if ARGV[2] ~= '' and ARGV[2] == before then position = '0-0' end
+if ARGV[1] ~= '' and ARGV[1] == before then position = '0-0' end
 local added, skipped = 0, 0
-for a = 3, #ARGV, 3 do
+for a = 2, #ARGV, 3 do
   if less(position, ARGV[a]) then
-    redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[1], '*', 'data', ARGV[a + 1],
-      'reason', ARGV[a + 2], 'inbox', ARGV[a])
+    redis.call('XADD', KEYS[1], '*', 'data', ARGV[a + 1], 'reason', ARGV[a + 2], 'inbox', ARGV[a])
     added = added + 1
     position = ARGV[a]
   else

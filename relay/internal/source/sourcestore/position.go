@@ -75,6 +75,11 @@ func (p *Position) Store(ctx context.Context, batch Batch) error {
 		return err
 	}
 	p.seq, p.nextSeq = p.nextSeq, ""
+	size := 0
+	for _, r := range batch.Rejected {
+		size += len(r.Data) + len(r.Reason)
+	}
+	p.s.trimmer.Trim(ctx, size)
 	return nil
 }
 
@@ -135,8 +140,7 @@ func (p *Position) splitBySlot(home string, batch Batch) (own *journalStep, othe
 	}
 	for _, r := range batch.Rejected {
 		add(QuarantineStepKey(k, p.id.name), inbox.QuarantineKey(k),
-			"MAXLEN", "~", strconv.Itoa(inbox.MaxQuarantine), "*",
-			"data", string(r.Data), "reason", r.Reason, "source", p.id.name)
+			"*", "data", string(r.Data), "reason", r.Reason, "source", p.id.name)
 	}
 	return own, others
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/redis/go-redis/v9"
 )
@@ -71,12 +72,15 @@ type Stats struct {
 
 // Store contains the positions and statistics of all sources. It may be used concurrently.
 type Store struct {
-	conn *redisconn.Conn
-	keys keyspace.Space
+	conn    *redisconn.Conn
+	keys    keyspace.Space
+	trimmer *inbox.QuarantineTrimmer
 }
 
 // New returns the store.
-func New(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{conn: c, keys: keys} }
+func New(c *redisconn.Conn, keys keyspace.Space) *Store {
+	return &Store{conn: c, keys: keys, trimmer: inbox.NewQuarantineTrimmer(c, keys)}
+}
 
 // sourceID identifies a source. A position belongs to a name and a hub, which is "" for an account pipeline.
 type sourceID struct{ name, hub string }
