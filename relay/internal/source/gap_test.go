@@ -66,10 +66,10 @@ func TestSource_ReportsGaps(t *testing.T) {
 	}
 }
 
-// An upstream can send any number of gaps. All are counted, but few are reported.
-func TestSource_LimitsGapReports(t *testing.T) {
+// An upstream can send any number of gaps. All are counted, but few are reported and lead to a resync of clients.
+func TestSource_LimitsGaps(t *testing.T) {
 	t.Parallel()
-	const gaps = 500
+	const gaps = 200
 	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
 		for i := range gaps {
 			send(ws, fmt.Sprintf(`{"topic":"hubrelay.resync","object":{"error":"trimmed"},"context":{"hub_id":"h"},"cursor":"c%d"}`, i))
@@ -85,12 +85,13 @@ func TestSource_LimitsGapReports(t *testing.T) {
 	})
 	testkit.WaitForValue(t, "the gaps to be counted", gaps, func() int { return int(r.figures().Gaps) })
 	r.stop()
-	if n := reports.Load(); n < 10 || n > 50 {
-		t.Errorf("got %d reports, want 10 and a few more", n)
+	if n := reports.Load(); n < 1 || n > 15 {
+		t.Errorf("got %d reports, want at most 10 and a few more", n)
 	}
-	if n := strings.Count(r.log.String(), "events of the upstream are missing"); n > 50 {
-		t.Errorf("got %d lines of the log, want 10 and a few more", n)
+	if n := strings.Count(r.log.String(), "events of the upstream are missing"); n > 15 {
+		t.Errorf("got %d lines of the log, want at most 10 and a few more", n)
 	}
+	r.expectLog(strings.TrimSpace(strings.Repeat(" ~", int(reports.Load()))))
 }
 
 // The gap of an unknown cursor is stored after the upstream is connected again, because clients that refetch their

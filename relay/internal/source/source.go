@@ -30,9 +30,10 @@ const (
 	// Redis is unreachable, nothing more is read from the upstream.
 	maxWaiting      = 8 << 20
 	maxWaitingCount = 2048
-	// After maxGapReports, a gap is logged and reported to operators at most once per gapReportInterval.
-	maxGapReports     = 10
-	gapReportInterval = 10 * time.Second
+	// After maxGapBatches, a batch with a gap is stored at most once per gapInterval, because each makes all clients fetch
+	// their state again. Until then, reading is suspended.
+	maxGapBatches = 10
+	gapInterval   = 10 * time.Second
 	// maxMessage is the maximum size of a message. Only the beginning of a larger one goes to the quarantine.
 	maxMessage = 2 * ingest.MaxNotification
 
@@ -146,7 +147,7 @@ func (s *Source) runWithLease(ctx context.Context) error {
 		Source: s, position: position, status: newStatus(s.opt.Node),
 		messages: make(chan message, maxWaitingCount), inFlightBytes: semaphore.NewWeighted(maxWaiting),
 		cursor: stats.Cursor, savedCursor: stats.Cursor, wasConnected: stats.HasPosition,
-		gapReports: rate.NewLimiter(rate.Every(gapReportInterval), maxGapReports),
+		gapBatches: rate.NewLimiter(rate.Every(gapInterval), maxGapBatches),
 	}
 	group.Go(func() error { return t.readLoop(ctx) })
 	group.Go(func() error { return t.storeLoop(ctx) })
@@ -197,7 +198,7 @@ type session struct {
 
 	// Used by the writer only:
 	savedCursor string        // last stored cursor
-	gapReports  *rate.Limiter // an upstream can send any number of gaps
+	gapBatches  *rate.Limiter // an upstream can send any number of gaps
 }
 
 // message is passed from the reader to the writer.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -32,7 +33,13 @@ func (t *session) storeLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		released, batch := t.collectBatch(ctx, first)
+		released, batch, gap := t.collectBatch(first)
+		if batch.Gaps > 0 {
+			if err := t.gapBatches.Wait(ctx); err != nil {
+				return err
+			}
+			t.reportGap(ctx, gap)
+		}
 		if err := t.storeBatch(ctx, batch); err != nil {
 			return err
 		}
@@ -45,34 +52,41 @@ func (t *session) storeLoop(ctx context.Context) error {
 	}
 }
 
-// collectBatch returns a batch of first and the messages after it, and the size to release.
-func (t *session) collectBatch(ctx context.Context, first message) (released int64, batch sourcestore.Batch) {
-	size := 0
+// collectBatch returns a batch of first and the messages after it, the size to release, and the gap to report if there is one.
+// The gaps of a batch become one message for clients, after the last of them.
+func (t *session) collectBatch(first message) (released int64, batch sourcestore.Batch, gap message) {
+	size, resync := 0, -1 // the index of the message
 	for m, count := first, 1; ; count++ {
 		released += m.size()
 		size += len(m.data)
-		t.appendMessage(ctx, &batch, m)
+		if m.gap != "" {
+			batch.Gaps++
+			if !gap.gapReported {
+				gap = m
+			}
+			if resync >= 0 {
+				batch.Notifications = slices.Delete(batch.Notifications, resync, resync+1)
+			}
+			resync = len(batch.Notifications)
+			batch.Notifications = append(batch.Notifications, relay.Notification{
+				ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub, Data: relay.ResyncEntry(t.opt.Hub,
+					gapNotice, m.relayPath),
+			})
+		}
+		t.appendMessage(&batch, m)
 		if count == batchCount || size >= batchBytes {
-			return released, batch
+			return released, batch, gap
 		}
 		select {
 		case m = <-t.messages:
 		default:
-			return released, batch
+			return released, batch, gap
 		}
 	}
 }
 
 // appendMessage validates a message and adds it to the batch.
-func (t *session) appendMessage(ctx context.Context, batch *sourcestore.Batch, m message) {
-	if m.gap != "" {
-		batch.Gaps++
-		t.reportGap(ctx, m)
-		batch.Notifications = append(batch.Notifications, relay.Notification{
-			ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub, Data: relay.ResyncEntry(t.opt.Hub,
-				gapNotice, m.relayPath),
-		})
-	}
+func (t *session) appendMessage(batch *sourcestore.Batch, m message) {
 	if m.cursor != "" {
 		batch.Cursor = m.cursor
 	}
@@ -132,9 +146,6 @@ func (t *session) reportGap(ctx context.Context, m message) {
 		if t.logThrottle.allow("gap", nil) {
 			t.opt.Log.WarnContext(ctx, "events of the upstream may be missing", "reason", m.gap)
 		}
-		return
-	}
-	if !t.gapReports.Allow() { // the stats count all of them
 		return
 	}
 	t.opt.Log.ErrorContext(ctx, "events of the upstream are missing", "reason", m.gap, "cursor",
