@@ -85,7 +85,7 @@ func (s *pluginSession) connect(ctx context.Context) error {
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: s.folder.path},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithInitialWindowSize(wire.Window), grpc.WithInitialConnWindowSize(wire.Window),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxResponse),
 				grpc.MaxCallSendMsgSize(wire.MaxMessage)),
 		},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {

@@ -69,7 +69,7 @@ func (s *server) serve(register func(*grpc.Server), wait func(context.Context)) 
 		Logger:           hclog.NewNullLogger(),
 		GRPCServer: func(list []grpc.ServerOption) *grpc.Server {
 			server := grpc.NewServer(append(list, grpc.MaxRecvMsgSize(wire.MaxMessage),
-				grpc.MaxSendMsgSize(wire.MaxMessage),
+				grpc.MaxSendMsgSize(wire.MaxResponse),
 				grpc.InitialWindowSize(wire.Window), grpc.InitialConnWindowSize(wire.Window))...)
 			s.grpc.Store(server)
 			return server

@@ -31,8 +31,10 @@ const (
 	// sink matched. This saves a write per read if there are no sinks or no matches.
 	positionSaveInterval = 250 * time.Millisecond
 	positionSaveEntries  = 4096
-	// maxCopiesPerScript is the maximum number of copies that one script makes, because it blocks Redis.
+	// maxCopiesPerScript and maxBytesPerScript limit the copies that one script makes, because it blocks Redis, and Redis checks
+	// its memory limit only before the first write. The copies of the last entry may exceed them.
 	maxCopiesPerScript = 4096
+	maxBytesPerScript  = 8 << 20
 	// maintainInterval is the time between two rounds of maintenance, with jitter. A round trims the log, logs
 	// dropped entries, and reads state and log again, in case the node's log reader hangs or a rollback of Redis went
 	// unnoticed.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -257,30 +258,47 @@ func TestDispatcher_LostReply(t *testing.T) {
 	}
 }
 
-// Many matches must not make a single script run for a long time.
-func TestDispatcher_SplitsManyMatches(t *testing.T) {
+// Many or large copies must not make a single script run for a long time, or exceed the memory limit of Redis, which it checks
+// only before a script.
+func TestDispatcher_SplitsMatches(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t)
-	var sinks []Sink
-	for i := range 100 {
-		sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), FromStart: true})
-	}
-	o := e.options(sinks...)
-	largest := 0
-	o.Queues = &fakeQueues{Queues: e.queues, enqueue: func(q queue.EnqueueRequest) (queue.EnqueueResult, error) {
-		copies := 0
-		for _, m := range q.Matches {
-			copies += len(m.Sinks)
-		}
-		largest = max(largest, copies)
-		return e.queues.Enqueue(context.Background(), q)
-	}}
-	e.publish("x", "h1", 300)
-	stop := e.run(o, true)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("s0") == 300 && e.queueLength("s99") == 300 })
-	stop()
-	if largest > maxCopiesPerScript+len(sinks) {
-		t.Errorf("got %d copies in one script, want at most %d", largest, maxCopiesPerScript+len(sinks))
+	for name, tt := range map[string]struct{ sinks, entries, size int }{
+		"many":  {100, 300, 4},
+		"large": {8, 20, 200 << 10},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			var sinks []Sink
+			for i := range tt.sinks {
+				sinks = append(sinks, Sink{Name: fmt.Sprint("s", i), FromStart: true})
+			}
+			o := e.options(sinks...)
+			most := 0
+			o.Queues = &fakeQueues{Queues: e.queues, enqueue: func(q queue.EnqueueRequest) (queue.EnqueueResult, error) {
+				copies := 0
+				for _, m := range q.Matches {
+					copies += len(m.Sinks)
+				}
+				most = max(most, copies)
+				return e.queues.Enqueue(context.Background(), q)
+			}}
+			list := make([]relay.Notification, tt.entries)
+			for i := range list {
+				list[i] = relay.Notification{ID: strconv.Itoa(i), Topic: "x", Hub: "h1", Data: slices.Repeat([]byte("1"), tt.size)}
+			}
+			if _, err := e.log.Append(t.Context(), eventlog.AppendRequest{Hub: "h1", Notifications: list}); err != nil {
+				t.Fatal(err)
+			}
+			stop := e.run(o, true)
+			testkit.WaitFor(t, "enqueued", func() bool {
+				return e.queueLength("s0") == int64(tt.entries) && e.queueLength(sinks[len(sinks)-1].Name) == int64(tt.entries)
+			})
+			stop()
+			if limit := min(maxCopiesPerScript, maxBytesPerScript/tt.size+1) + tt.sinks; most > limit {
+				t.Errorf("got %d copies in one script, want at most %d", most, limit)
+			}
+		})
 	}
 }
 

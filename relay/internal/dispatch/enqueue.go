@@ -66,8 +66,8 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		}
 		r := d.newRequest(d.position)
 		d.scratch = d.scratch[:0]
-		n := 0
-		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript; n++ {
+		n, copied := 0, 0 // entries, bytes
+		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript && copied < maxBytesPerScript; n++ {
 			before := len(d.scratch)
 			d.bytesSinceTrim += int64(len(list[n].Data))
 			d.scratch = d.matcher.Match(&list[n], d.scratch)
@@ -77,6 +77,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			d.scratch = d.admitMatches(&list[n], d.scratch, before)
 			if found := d.scratch[before:]; len(found) > 0 {
 				r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
+				copied += len(found) * len(list[n].Data)
 			}
 		}
 		r.To, r.EntriesCovered = list[n-1].Cursor, d.unmatched+n

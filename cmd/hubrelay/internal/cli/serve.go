@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 	"time"
 
@@ -78,18 +77,6 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 	}
 	configFlag(cmd, &file)
 	return cmd
-}
-
-// gcPercent starts a garbage collection when the heap has four times the size of the live data. A notification leaves
-// more than a KiB of garbage, but little data is live. Reading the queues is a fifth faster than with the default of
-// 100, and costs a few MiB.
-const gcPercent = 300
-
-// tuneGC sets gcPercent unless GOGC is set.
-func tuneGC(std term.Streams) {
-	if std.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
 }
 
 // reloadSignals returns a channel that receives a value for each SIGHUP until ctx ends. A SIGHUP reloads the
