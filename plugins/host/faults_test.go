@@ -256,6 +256,16 @@ func TestHost_IgnoresUnknownAcks(t *testing.T) {
 	}
 }
 
+// A message that is too large fails the attempts of its plugin, which is started again.
+func TestHost_RejectsLargeMessages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "strange", nil)
+	if err := r.deliver("a", 1, "large", startPatience); err == nil || !strings.Contains(err.Error(), "larger than max") {
+		t.Errorf("got %.300v, want an error about the size", err)
+	}
+	wants(t, r.deliver("b", 1, "ok", startPatience), relay.OutcomePermanent, "the one that counts")
+}
+
 func TestHost_LimitsOutput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)

@@ -108,6 +108,9 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 				DeliveryId: d.GetId(), Attempt: d.GetAttempt(), Outcome: sinkv1.Outcome_OUTCOME_PERMANENT,
 				Error: "the one that counts",
 			}
+			if d.GetNotifications()[0].GetTopic() == "large" {
+				wrong.Error = strings.Repeat("x", wire.MaxResponse)
+			}
 			err := stream.Send(&sinkv1.DeliverResponse{Acks: []*sinkv1.Ack{
 				ok("unknown", 1), ok(d.GetId(), d.GetAttempt()+1), wrong, ok(d.GetId(), d.GetAttempt()), {},
 			}})
