@@ -15,7 +15,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -46,19 +45,20 @@ func NewClient(g *netguard.Guard, tlsConfig *tls.Config) *Client {
 type Response struct {
 	Status int
 	Header http.Header
-	// Body is the start of the response body: at most [MaxResponseBody] bytes of valid UTF-8, with the target's
-	// secrets redacted.
+	// Body is the start of the response body: at most [MaxResponseBody] bytes of valid UTF-8 without secrets.
 	Body string
 	// Truncated reports whether the response was longer than Body or ended early.
 	Truncated bool
 }
 
 // Post sends body once and returns the response, whatever its status. It does not follow redirects. It blocks until the
-// response arrives or ctx ends. Its errors contain the target's host and no other part of the URL.
-func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body []byte) (*Response, error) {
+// response arrives or ctx ends. Neither its errors nor the response contain more of the URL than the host, or one of otherSecrets.
+func (c *Client) Post(
+	ctx context.Context, t *Target, header http.Header, body []byte, otherSecrets ...string,
+) (*Response, error) {
 	resp, err := c.transport.Post(ctx, &Request{Head: NewRequestTemplate(t.URL(), header.Clone()), Body: body})
 	if err != nil {
-		return nil, t.RedactError(ctx, err)
+		return nil, t.RedactError(ctx, err, otherSecrets...)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	result := &Response{Status: resp.StatusCode, Header: resp.Header}
@@ -66,7 +66,7 @@ func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body [
 		// The body is the raw connection. A read from it would not end with ctx.
 		return result, nil
 	}
-	result.Body, result.Truncated = t.ReadResponse(resp.Body)
+	result.Body, result.Truncated = t.ReadResponse(resp.Body, otherSecrets...)
 	return result, nil
 }
 
@@ -76,26 +76,20 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 // ReadResponse returns the start of a response body as described at [Response]. It redacts the target's secrets and
 // otherSecrets. It then drains a limited part of the rest to make the connection reusable.
 func (t *Target) ReadResponse(body io.Reader, otherSecrets ...string) (text string, truncated bool) {
-	secrets := t.secrets
-	if len(otherSecrets) > 0 {
-		// The longest secret comes first in the combined list: replacing a short one must not split a longer one.
-		secrets = sortBySize(append(slices.Clone(secrets), otherSecrets...))
-	}
-	lookahead := 0
-	if len(secrets) > 0 {
-		lookahead = len(secrets[0])
-	}
+	secrets := t.secrets.With(otherSecrets...)
 	// A secret that starts before the limit is read to its end. Otherwise it would not be recognized.
-	limit := MaxResponseBody + lookahead
+	limit := MaxResponseBody + secrets.MaxLength()
 	raw, err := io.ReadAll(io.LimitReader(body, int64(limit)))
 	truncated = err != nil || len(raw) > MaxResponseBody
 	if err == nil && len(raw) == limit {
 		n, _ := io.CopyN(io.Discard, body, maxDrainedBody)
 		truncated = truncated || n > 0
 	}
-	text = redact(strings.ToValidUTF8(string(raw), ""), secrets)
+	text = strings.ToValidUTF8(string(raw), "")
 	if truncated {
-		text = redactTail(text, secrets)
+		text = secrets.Truncated(text)
+	} else {
+		text = secrets.Text(text)
 	}
 	if len(text) > MaxResponseBody {
 		text = strings.ToValidUTF8(text[:MaxResponseBody], "")
@@ -112,9 +106,9 @@ func WithoutURL(err error) error {
 	return err
 }
 
-// RedactError converts an error of RoundTrip to one that contains the host and no other part of the URL. ctx is the
-// context of the request.
-func (t *Target) RedactError(ctx context.Context, err error) error {
+// RedactError converts an error of RoundTrip to one that contains the host and no other part of the URL, and none of
+// otherSecrets. ctx is the context of the request.
+func (t *Target) RedactError(ctx context.Context, err error, otherSecrets ...string) error {
 	err = WithoutURL(err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		// The error comes from this machine and contains nothing that the server sent. If it shares words with the URL,
@@ -133,10 +127,7 @@ func (t *Target) RedactError(ctx context.Context, err error) error {
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("post to %s: %w", t.Host(), &describedError{"closed the connection without a response", err})
 	}
-	if text := err.Error(); t.Redact(text) != text {
-		return fmt.Errorf("post to %s: the connection failed (details omitted because they contain the url)", t.Host())
-	}
-	return fmt.Errorf("post to %s: %w", t.Host(), err)
+	return fmt.Errorf("post to %s: %w", t.Host(), t.secrets.With(otherSecrets...).Error(err))
 }
 
 // describedError replaces the text of a library's error with a clear one. errors.Is still matches the original error.

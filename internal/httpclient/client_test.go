@@ -2,6 +2,7 @@ package httpclient
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
@@ -75,17 +77,45 @@ func TestTargetRedact(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"no such hook at example.com/services": "no such hook at example.com/services",
-		"/services/T0000/a%2Fbc/t0ken":         redacted,
-		"/services/T0000/a/bc/t0ken":           redacted,
-		"<t0ken> T0000":                        "<" + redacted + "> " + redacted,
-		"qu3ry, p4ss, user":                    strings.Join([]string{redacted, redacted, redacted}, ", "),
+		"/services/T0000/a%2Fbc/t0ken":         redact.Mark,
+		"/services/T0000/a/bc/t0ken":           redact.Mark,
+		"<t0ken> T0000":                        "<" + redact.Mark + "> " + redact.Mark,
+		"qu3ry, p4ss, user":                    strings.Join([]string{redact.Mark, redact.Mark, redact.Mark}, ", "),
 	} {
 		if got := target.Redact(in); got != want {
 			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
 		}
 	}
-	if got := redactTail("see /services/T0000/a", target.secrets); got != "see "+redacted {
-		t.Errorf("redactTail() = %q, want the secret redacted", got)
+}
+
+// A server that answers with something else than HTTP may repeat secrets in it, also in base64.
+func TestClientPost_RedactsErrors(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _ = fmt.Fprintf(conn, "no-HTTP:%s,%s,%s\r\n\r\n", r.URL.Path, r.Header.Get("X-Key"),
+			base64.StdEncoding.EncodeToString([]byte("user:"+r.Header.Get("X-Key"))))
+	}))
+	defer srv.Close()
+	c := NewClient(localGuard(t), nil)
+	defer c.Close()
+	target, err := ParseTarget(srv.URL+"/s3cret", localGuard(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Post(t.Context(), target, http.Header{"X-Key": {"other-key"}}, nil, "other-key")
+	if err == nil || !strings.Contains(err.Error(), "no-HTTP") || !strings.Contains(err.Error(), redact.Mark) {
+		t.Fatalf("got error %v, want one with the redacted response", err)
+	}
+	for _, secret := range []string{"s3cret", "other-key", base64.StdEncoding.EncodeToString([]byte("other-key"))[:8]} {
+		if strings.Contains(err.Error(), secret) {
+			t.Errorf("got %q in error %v", secret, err)
+		}
 	}
 }
 

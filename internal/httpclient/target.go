@@ -6,24 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/netguard"
-)
-
-const (
-	// redacted replaces a secret part of a URL.
-	redacted = "(redacted)"
-	// minSecretLength is the minimum length of a redacted part. Otherwise a path such as /a would redact every "a".
-	minSecretLength = 4
+	"github.com/hubrelay/hubrelay/internal/redact"
 )
 
 // Target is the URL of a destination. Its user, path and query are secret. It is immutable.
 type Target struct {
 	url     url.URL
-	secrets []string
+	secrets redact.Secrets // parts of the URL
 }
 
 // ParseTarget parses an http or https URL and checks its host without using DNS. Its errors are appended to the name of
@@ -52,7 +45,7 @@ func ParseTarget(text string, g *netguard.Guard) (*Target, error) {
 	if err := g.CheckHost(u.Hostname()); err != nil {
 		return nil, fmt.Errorf("must not be dialed: %w", err)
 	}
-	return &Target{url: *u, secrets: secretParts(u)}, nil
+	return &Target{url: *u, secrets: redact.New(secretParts(u)...)}, nil
 }
 
 // URL returns a copy of the URL, including its secret parts.
@@ -71,28 +64,9 @@ func (t *Target) Hash() string {
 }
 
 // Redact replaces the secret parts of the URL in text.
-func (t *Target) Redact(text string) string { return redact(text, t.secrets) }
+func (t *Target) Redact(text string) string { return t.secrets.Text(text) }
 
-func redact(text string, secrets []string) string {
-	for _, secret := range secrets {
-		text = strings.ReplaceAll(text, secret, redacted)
-	}
-	return text
-}
-
-// redactTail replaces the start of a secret at the end of a truncated text.
-func redactTail(text string, secrets []string) string {
-	for _, secret := range secrets {
-		for n := len(secret) - 1; n >= minSecretLength; n-- {
-			if strings.HasSuffix(text, secret[:n]) {
-				return text[:len(text)-n] + redacted
-			}
-		}
-	}
-	return text
-}
-
-// secretParts returns the parts of a URL that may be credentials, longest first.
+// secretParts returns the parts of a URL that may be credentials.
 func secretParts(u *url.URL) []string {
 	parts := []string{u.RawQuery, u.EscapedPath(), u.Path}
 	for _, path := range []string{u.EscapedPath(), u.Path} {
@@ -111,25 +85,7 @@ func secretParts(u *url.URL) []string {
 	for _, values := range u.Query() {
 		parts = append(parts, values...)
 	}
-	return sortBySize(parts)
-}
-
-// sortBySize returns parts, longest first, without duplicates and parts shorter than minSecretLength. It adds the
-// quoted form of parts that strconv.Quote changes.
-func sortBySize(parts []string) []string {
-	for _, p := range parts {
-		if quoted := strconv.Quote(p); len(quoted) > len(p)+2 {
-			parts = append(parts, quoted[1:len(quoted)-1])
-		}
-	}
-	parts = slices.DeleteFunc(parts, func(p string) bool { return len(p) < minSecretLength })
-	slices.SortFunc(parts, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
-	})
-	return slices.Compact(parts)
+	return parts
 }
 
 // isPublicSegment reports whether a segment of a path is a common word of webhook URLs and therefore not secret.

@@ -2,7 +2,6 @@ package notify
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -254,30 +254,5 @@ func (to destination) redact(text string) string {
 	if !strings.Contains(to.url.Host, ".") && to.url.Host != to.url.Scheme {
 		secrets = append(secrets, to.url.Host) // a token in the URLs of some services
 	}
-	var all []string
-	for _, secret := range secrets {
-		if len(secret) >= 4 {
-			all = append(all, encodingsOf(secret)...)
-		}
-	}
-	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
-	for _, secret := range all {
-		text = strings.ReplaceAll(text, secret, "…")
-	}
-	return text
-}
-
-// encodingsOf returns the encodingsOf of a text in URLs, forms and JSON.
-func encodingsOf(text string) []string {
-	var out strings.Builder
-	e := json.NewEncoder(&out)
-	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // cannot fail for a string
-	inJSON := strings.TrimSuffix(out.String(), "\n")
-	forHTML, _ := json.Marshal(text)
-	return []string{
-		text, url.PathEscape(text), url.QueryEscape(text), url.User(text).String(),
-		(&url.URL{Path: "/" + text}).EscapedPath()[1:],
-		inJSON[1 : len(inJSON)-1], string(forHTML[1 : len(forHTML)-1]),
-	}
+	return redact.New(secrets...).Text(text)
 }

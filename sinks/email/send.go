@@ -16,6 +16,7 @@ import (
 	"github.com/wneessen/go-mail/smtp"
 
 	"github.com/hubrelay/hubrelay/internal/netdeadline"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -183,9 +184,7 @@ func isPermanentCode(code int) bool {
 func (s *Sink) redactPassword(text string) string {
 	text = strings.ToValidUTF8(text, "")
 	if s.config.Username != "" {
-		if password := s.password(); len(password) >= 4 {
-			text = strings.ReplaceAll(text, password, "(redacted)")
-		}
+		text = redact.New(s.password()).Text(text) // also in the base64 of a login
 	}
 	return relay.Truncate(text, 1<<10)
 }

@@ -3,6 +3,7 @@ package email
 import (
 	"bufio"
 	"context"
+	"encoding/base64"
 	"errors"
 	"io"
 	"net"
@@ -321,6 +322,18 @@ func TestSafety(t *testing.T) {
 	c.AllowCIDRs = []string{"127.0.0.0/8"}
 	if err := openTest(t, c).Deliver(t.Context(), sinktest.Sample("a")); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server may repeat the login in its reply, as it received it.
+func TestErrors_RedactPassword(t *testing.T) {
+	t.Parallel()
+	const password = "s3cretpassword"
+	login := base64.StdEncoding.EncodeToString([]byte("\x00user\x00" + password))
+	s := &Sink{config: &Config{Username: "user"}, password: func() string { return password }}
+	got := s.redactPassword("no " + login + " and " + password)
+	if !strings.HasSuffix(got, " and (redacted)") || strings.Contains(got, login[12:24]) {
+		t.Errorf("got %q", got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -112,16 +113,15 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// commandEnv returns the constant part of the environment, and the values that errors must not contain.
-func (c *Config) commandEnv() (list, hidden []string) {
+// commandEnv returns the constant part of the environment, and its values, which errors must not contain.
+func (c *Config) commandEnv() (list []string, secrets redact.Secrets) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)
 	}
 	for _, entry := range host.ResolveEnv(c.Env, os.LookupEnv) {
 		list = append(list, entry)
-		if _, value, _ := strings.Cut(entry, "="); len(value) >= shortestHidden {
-			hidden = append(hidden, value)
-		}
+		_, value, _ := strings.Cut(entry, "=")
+		secrets = secrets.With(value)
 	}
-	return list, hidden
+	return list, secrets
 }

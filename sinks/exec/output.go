@@ -1,21 +1,17 @@
 package exec
 
 import (
-	"slices"
 	"strings"
 	"sync"
+
+	"github.com/hubrelay/hubrelay/internal/redact"
 )
 
-const (
-	keptAnswer = 1 << 10
-	redacted   = "(redacted)"
-	// shortestHidden is the minimum length of a value to redact. Otherwise the value "1" would redact every 1.
-	shortestHidden = 4
-)
+const keptAnswer = 1 << 10
 
 // outputHead discards the output of a command except the beginning.
 type outputHead struct {
-	secrets []string
+	secrets redact.Secrets
 
 	mu   sync.Mutex
 	room int
@@ -23,15 +19,8 @@ type outputHead struct {
 }
 
 // newOutputHead keeps more output than String returns, to recognize a secret at the end of that part.
-func newOutputHead(hidden []string) *outputHead {
-	room := keptAnswer
-	for _, h := range hidden {
-		room = max(room, keptAnswer+len(h))
-	}
-	hidden = slices.Clone(hidden)
-	// longest first, because a secret may contain another
-	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) })
-	return &outputHead{secrets: hidden, room: room}
+func newOutputHead(secrets redact.Secrets) *outputHead {
+	return &outputHead{secrets: secrets, room: keptAnswer + secrets.MaxLength()}
 }
 
 // Write never fails, so output cannot stop a command.
@@ -47,26 +36,13 @@ func (t *outputHead) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := strings.ToValidUTF8(string(t.data), "")
-	for _, h := range t.secrets {
-		text = strings.ReplaceAll(text, h, redacted)
-	}
 	if len(t.data) == t.room {
-		text = t.redactTail(text)
+		text = t.secrets.Truncated(text)
+	} else {
+		text = t.secrets.Text(text)
 	}
 	if len(text) > keptAnswer {
 		text = strings.ToValidUTF8(text[:keptAnswer], "")
-	}
-	return text
-}
-
-// redactTail removes the beginning of a secret from the end of a truncated text.
-func (t *outputHead) redactTail(text string) string {
-	for _, h := range t.secrets {
-		for n := len(h) - 1; n >= shortestHidden; n-- {
-			if strings.HasSuffix(text, h[:n]) {
-				return text[:len(text)-n] + redacted
-			}
-		}
 	}
 	return text
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -42,15 +43,16 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 		return nil, err
 	}
 	sink := &Sink{name: s.Name, config: c}
-	sink.env, sink.hidden = c.commandEnv()
+	sink.env, sink.secrets = c.commandEnv()
 	return sink, nil
 }
 
 // Sink runs a command for each delivery. Deliver may be called concurrently; then several commands run.
 type Sink struct {
-	name        string
-	config      *Config
-	env, hidden []string
+	name    string
+	config  *Config
+	env     []string
+	secrets redact.Secrets // values of env
 }
 
 // Deliver runs the command once. When ctx ends, the command and its child processes receive SIGTERM, and SIGKILL a
@@ -70,7 +72,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	r := &command{
 		program: program, args: args, dir: dir, env: append(s.deliveryEnv(d), s.env...),
-		input: append(append(make([]byte, 0, len(payload)+1), payload...), '\n'), output: newOutputHead(s.hidden),
+		input: append(append(make([]byte, 0, len(payload)+1), payload...), '\n'), output: newOutputHead(s.secrets),
 	}
 	state, err := r.execute(ctx)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
@@ -89,7 +88,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	response, err := s.client.Post(ctx, s.target, s.header, body)
+	response, err := s.client.Post(ctx, s.target, s.header, body, e.RoutingKey)
 	if err != nil {
 		return err
 	}
@@ -97,13 +96,13 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		relay.ReportStatus(ctx, response.Status)
 		return nil
 	}
-	return s.classifyResponse(response, e.RoutingKey)
+	return s.classifyResponse(response)
 }
 
 // classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's
 // documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
-func (s *Sink) classifyResponse(response *httpclient.Response, key string) error {
-	said := &relay.ResponseError{Status: response.Status, Body: strings.ReplaceAll(response.Body, key, "(redacted)")}
+func (s *Sink) classifyResponse(response *httpclient.Response) error {
+	said := &relay.ResponseError{Status: response.Status, Body: response.Body}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
 	if response.Status == http.StatusBadRequest {
 		return relay.Permanent(err)

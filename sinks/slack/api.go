@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -55,7 +56,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		Head: httpclient.NewRequestTemplate(a.methodURL(method), header), Body: body,
 	})
 	if err != nil {
-		return nil, a.redactError(a.api.RedactError(ctx, err), token)
+		return nil, a.api.RedactError(ctx, err, token)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -63,9 +64,12 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, a.redactError(a.api.RedactError(ctx, err), token)
+		return nil, a.api.RedactError(ctx, err, token)
 	}
-	said := &relay.ResponseError{Status: resp.StatusCode, Body: responseExcerpt(text, token)}
+	text = []byte(redact.New(token).Text(string(text)))
+	said := &relay.ResponseError{
+		Status: resp.StatusCode, Body: relay.Truncate(strings.ToValidUTF8(string(text), ""), httpclient.MaxResponseBody),
+	}
 	var response apiResponse
 	bad := json.Unmarshal(text, &response) != nil
 	switch {
@@ -88,21 +92,6 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, fmt.Errorf("%s at %s: %w without the ts of a message", method, a.api.Host(), said)
 	}
 	return &response, nil
-}
-
-// responseExcerpt returns the beginning of a response, for dead letters.
-func responseExcerpt(text []byte, token string) string {
-	return relay.Truncate(strings.ReplaceAll(strings.ToValidUTF8(string(text), ""), token, "(redacted)"),
-		httpclient.MaxResponseBody)
-}
-
-// redactError replaces an error that contains the token.
-func (a *appSink) redactError(err error, token string) error {
-	if strings.Contains(err.Error(), token) {
-		return fmt.Errorf("call %s: the connection failed (details omitted, because they contain the token)",
-			a.api.Host())
-	}
-	return err
 }
 
 // classifyError returns the outcome of a response with ok: false.

@@ -77,6 +77,14 @@ func TestAppErrors(t *testing.T) {
 			200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`,
 			relay.OutcomeGone, "lacks the scope chat:write (it has incoming-webhook): add it",
 		},
+		{
+			200, `{"ok":false,"error":"missing_scope","needed":"` + testToken + `"}`, relay.OutcomeGone,
+			"lacks the scope (redacted): add it",
+		},
+		{
+			200, `{"ok":false,"error":"` + testToken + `","response_metadata":{"messages":["` + testToken + `"]}}`,
+			relay.OutcomeRetry, "(redacted) ((redacted))",
+		},
 		{200, `{"ok":false,"error":"missing_scope"}`, relay.OutcomeGone, "lacks the scope chat:write: add it"},
 		{
 			200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry,

@@ -2,10 +2,7 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -33,20 +30,7 @@ func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 
 // networkError describes an error with the host of the URL only, and without headers.
 func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) error {
-	err = h.endpoint.RedactError(ctx, err)
-	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		return err
-	}
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
-		return err // our own text
-	}
-	text := err.Error()
-	if slices.ContainsFunc(s.secretsOf(h),
-		func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
-		return fmt.Errorf("post to %s: the connection failed (details omitted, because they contain a secret)",
-			h.endpoint.Host())
-	}
-	return err
+	return h.endpoint.RedactError(ctx, err, s.secretsOf(h)...)
 }
 
 // secretsOf returns the secrets of a request that are not in its URL, to redact them in the response. The source may
@@ -74,12 +58,5 @@ func hiddenTexts(h http.Header, through *url.URL) []string {
 		password, _ := through.User.Password()
 		texts = append(texts, password)
 	}
-	slices.SortFunc(texts, func(a, b string) int { return len(b) - len(a) })
-	return filterHideable(texts)
-}
-
-// filterHideable removes texts that are too common to be redacted.
-func filterHideable(texts []string) []string {
-	return slices.DeleteFunc(texts,
-		func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
+	return texts
 }

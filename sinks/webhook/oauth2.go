@@ -17,6 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -320,6 +321,7 @@ func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 // describeError describes the response of the endpoint, without the secrets that it repeats.
 func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
+	secrets := append(t.redactedValues(), t.clientSecret)
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error
@@ -327,7 +329,7 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 			// The response is not a token, and the error may contain text of the endpoint.
 			return fmt.Errorf("%w: its response contains no token for a request", what)
 		}
-		err = t.target.RedactError(ctx, err)
+		err = t.target.RedactError(ctx, err, secrets...)
 		return fmt.Errorf("%w: %w", what, errors.Unwrap(err))
 	}
 	said := &relay.ResponseError{}
@@ -337,13 +339,8 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	if said.Body = refused.ErrorCode; said.Body != "" && refused.ErrorDescription != "" {
 		said.Body += " (" + refused.ErrorDescription + ")"
 	}
-	for _, secret := range append(t.redactedValues(), t.clientSecret) {
-		if len(secret) >= shortestHidden {
-			said.Body = strings.ReplaceAll(said.Body, secret, "(redacted)")
-			said.Body = strings.ReplaceAll(said.Body, url.QueryEscape(secret), "(redacted)")
-		}
-	}
-	said.Body = relay.Truncate(strings.ToValidUTF8(t.target.Redact(said.Body), ""), maxReasonBytes)
+	said.Body = redact.New(secrets...).Text(t.target.Redact(strings.ToValidUTF8(said.Body, "")))
+	said.Body = relay.Truncate(said.Body, maxReasonBytes)
 	if err = fmt.Errorf("%w: it %w", what, said); said.Body != "" {
 		err = fmt.Errorf("%w: %s", err, said.Body)
 	}

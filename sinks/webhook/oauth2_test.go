@@ -216,6 +216,18 @@ func TestTokenEndpointFails(t *testing.T) {
 			w.WriteHeader(503)
 			_, _ = w.Write([]byte("s3cretclient"))
 		}, nil, "it status 503"},
+		"repeats the login": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(400)
+			_, _ = fmt.Fprintf(w, `{"error":"invalid_request","error_description":%q}`, r.Header.Get("Authorization")+r.FormValue("client_secret"))
+		}, nil, "it status 400: invalid_request ((redacted))"},
+		"no HTTP": {func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = conn.Write([]byte("s3cretclient\r\n\r\n"))
+				_ = conn.Close()
+			}
+		}, nil, "malformed HTTP response"},
 		"redirects": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://10.0.0.1/")
 			w.WriteHeader(307)
@@ -254,7 +266,7 @@ func TestTokenEndpointFails(t *testing.T) {
 				!strings.Contains(fmt.Sprint(err), "get a token from 127.0.0.1:") {
 				t.Errorf("%s: %v", outcome, err)
 			}
-			if strings.Contains(fmt.Sprint(err), "s3cret") || a.took() != "" {
+			if text := fmt.Sprint(err); strings.Contains(text, "s3cret") || strings.Contains(text, "czNjcmV0") || a.took() != "" {
 				t.Errorf("%v shows a secret, or something was sent", err)
 			}
 		})

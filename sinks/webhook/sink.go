@@ -27,8 +27,6 @@ const (
 	// drainedAnswer is the maximum number of bytes to read in addition, to reuse the connection. A longer response
 	// closes it.
 	drainedAnswer = 64 << 10
-	// shortestHidden keeps a header like "1" from blotting out every 1.
-	shortestHidden = 4
 )
 
 var (
@@ -129,7 +127,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		if sink.tokens, err = newTokenSource(&c.OAuth2, g, s.Log, round); err != nil {
 			return nil, err
 		}
-		sink.redacted = append(sink.redacted, filterHideable(sink.tokens.redactedValues())...)
+		sink.redacted = append(sink.redacted, sink.tokens.redactedValues()...)
 	}
 	if sink.signers, err = newSecrets(c, s.Log, time.Now); err != nil {
 		return nil, err

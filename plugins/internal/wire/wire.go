@@ -194,9 +194,11 @@ const (
 	KindDriver = "driver"
 	// Version is the version of the protocol.
 	Version = 1
-	// MaxMessage is the maximum size of a message to the plugin in bytes. MaxResponse is the maximum size of a message from
-	// it, with up to 1,024 acknowledgments. Decoded, a message of many small ones needs much more.
-	MaxMessage, MaxResponse = 64 << 20, 4 << 20
+	// MaxMessage is the maximum size of a message to the plugin in bytes.
+	MaxMessage = 64 << 20
+	// MaxResponse is the maximum size of a message from the plugin in bytes. Decoded, many small acknowledgments need much
+	// more memory.
+	MaxResponse = 4 << 20
 	// Window is the maximum number of unread bytes on a stream.
 	Window = 1 << 20
 	// MaxCredits is the maximum number of deliveries that a plugin may have at once.

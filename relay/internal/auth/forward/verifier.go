@@ -21,6 +21,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
@@ -214,7 +215,7 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	req.Header.Set("Content-Type", "application/json")
 	res, err := v.client.Do(req)
 	if err != nil {
-		return nil, httpclient.WithoutURL(err)
+		return nil, redact.New(credential).Error(httpclient.WithoutURL(err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	switch res.StatusCode {
@@ -222,7 +223,7 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		return nil, errRefused
 	default:
-		return nil, fmt.Errorf("the endpoint responded with %s", res.Status)
+		return nil, fmt.Errorf("the endpoint responded with status %d", res.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {

@@ -407,3 +407,28 @@ func TestVerifier_LogsNoURL(t *testing.T) {
 		t.Errorf("the log is %s", text)
 	}
 }
+
+// The endpoint may repeat the credential in its status line.
+func TestVerifier_LogsNoCredential(t *testing.T) {
+	t.Parallel()
+	for _, response := range []string{"HTTP/1.1 500 %s\r\nContent-Length: 0\r\n\r\n", "%s\r\n\r\n"} {
+		e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = fmt.Fprintf(conn, response, "s3cret-credential")
+				_ = conn.Close()
+			}
+		}))
+		now := time.Now()
+		var log bytes.Buffer
+		v := newTestVerifier(e.URL, &now)
+		v.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+		if _, code := verify(v, "s3cret-credential"); code != relay.CodeAuthUnavailable {
+			t.Errorf("%s: got code %q", response, code)
+		}
+		e.Close()
+		if text := log.String(); text == "" || strings.Contains(text, "s3cret") {
+			t.Errorf("%s: the log is %s", response, text)
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package redact
+
+import (
+	"encoding/base64"
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+func TestSecrets_Text(t *testing.T) {
+	t.Parallel()
+	const secret = "s3cret+&/\"ü?"
+	s := New("Bearer", "abc", "s3cret", secret)
+	for in, want := range map[string]string{
+		"Bearer abc":                         "Bearer abc",
+		"rejected " + secret + ".":           "rejected " + Mark + ".",
+		"form " + url.QueryEscape(secret):    "form " + Mark,
+		"path " + url.PathEscape(secret):     "path " + Mark,
+		`JSON s3cret+\u0026/\"ü?`:            "JSON " + Mark,
+		`quoted s3cret+&/\"ü?`:               "quoted " + Mark,
+		"only a part: s3cret":                "only a part: " + Mark,
+		"s3cre":                              "s3cre",
+		strings.Repeat(secret, 2) + " twice": Mark + Mark + " twice",
+	} {
+		if got := s.Text(in); got != want {
+			t.Errorf("Text(%q): got %q, want %q", in, got, want)
+		}
+		if got, want := s.Contain(in), in != want; got != want {
+			t.Errorf("Contain(%q): got %v, want %v", in, got, want)
+		}
+	}
+}
+
+func TestSecrets_Base64(t *testing.T) {
+	t.Parallel()
+	const secret = "pa55w0rd>>?"
+	s := New(secret)
+	for _, user := range []string{"", "a", "ab", "abc", "user:"} {
+		for _, after := range []string{"", "x", "xy"} {
+			for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
+				text := encoding.EncodeToString([]byte(user + secret + after))
+				if got := s.Text("Basic " + text); !strings.Contains(got, Mark) || len(got)-len(Mark) > len("Basic ")+len(user+after)*4/3+7 {
+					t.Errorf("%q with the secret in base64: got %q", user+"…"+after, got)
+				}
+			}
+		}
+	}
+}
+
+func TestSecrets_Truncated(t *testing.T) {
+	t.Parallel()
+	s := New("s3cret-token")
+	for in, want := range map[string]string{
+		"it has s3cret-to":    "it has " + Mark,
+		"it has s3cret-token": "it has " + Mark,
+		"it has s3c":          "it has s3c",
+	} {
+		if got := s.Truncated(in); got != want {
+			t.Errorf("Truncated(%q): got %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestSecrets_Error(t *testing.T) {
+	t.Parallel()
+	s := New("s3cret")
+	plain := errors.New("no route")
+	if got := s.Error(plain); got != plain { //nolint:errorlint // the same error
+		t.Errorf("got %v, want the error itself", got)
+	}
+	if got := s.Error(errors.New("status s3cret")); got.Error() != "status "+Mark {
+		t.Errorf("got %v", got)
+	}
+	if got := (Secrets{}).MaxLength(); got != 0 {
+		t.Errorf("no secrets: got length %d", got)
+	}
+}
