@@ -86,6 +86,29 @@ func TestLog_DropsBeyondQueue(t *testing.T) {
 	}
 }
 
+// Entries with long texts cannot fill Redis, even if there are few.
+func TestStore_LimitsBytes(t *testing.T) {
+	t.Parallel()
+	conn, err := redisconn.Open(t.Context(), redisconn.Options{
+		URL: redistest.Start(t).URL(), Prefix: "t", Partitions: 1, Log: testkit.Log(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	s := NewStore(conn, 100_000)
+	lines := slices.Repeat([][]byte{[]byte(`{"detail":"` + strings.Repeat("x", 32<<10) + `"}`)}, 50)
+	for range 2 * maxBytes / (50 * 32 << 10) {
+		if err := s.Append(t.Context(), lines); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used := conn.Commands().MemoryUsage(t.Context(), s.key, 0).Val()
+	if limit := int64(maxBytes + 4<<20); used < maxBytes/2 || used > limit {
+		t.Errorf("the audit log needs %d bytes, want at most %d and at least %d", used, limit, maxBytes/2)
+	}
+}
+
 func TestStore_Search(t *testing.T) {
 	t.Parallel()
 	conn, err := redisconn.Open(t.Context(), redisconn.Options{

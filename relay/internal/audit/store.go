@@ -15,10 +15,14 @@ import (
 
 // Store is the stream of entries in Redis. It may be used concurrently.
 type Store struct {
-	client redis.UniversalClient
-	key    string
-	maxLen int64
+	client  redis.UniversalClient
+	key     string
+	maxLen  int64
+	trimmer *redisconn.StreamTrimmer
 }
+
+// maxBytes is the maximum memory of the entries in Redis. Usual entries need 200 to 300 bytes.
+const maxBytes = 64 << 20
 
 // field is the field of a stream entry with the JSON.
 const field = "entry"
@@ -29,10 +33,13 @@ const (
 	searchTime = 2 * time.Second
 )
 
-// NewStore returns the store of about maxLen entries. With 0, Redis keeps no entries: Append discards them, and Search
+// NewStore returns the store of about maxLen entries with at most 64 MiB. With 0, Redis keeps no entries: Append discards them, and Search
 // returns 503.not-enabled.
 func NewStore(c *redisconn.Conn, maxLen int64) *Store {
-	return &Store{client: c.Commands(), key: Key(c.Keys()), maxLen: maxLen}
+	key := Key(c.Keys())
+	return &Store{
+		client: c.Commands(), key: key, maxLen: maxLen, trimmer: redisconn.NewStreamTrimmer(c, key, maxLen, maxBytes),
+	}
 }
 
 // Key is the stream of audit entries.
@@ -43,15 +50,21 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 	if s.maxLen == 0 {
 		return nil
 	}
+	added := 0
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, line := range lines {
+			added += len(line)
 			pipe.XAdd(ctx, &redis.XAddArgs{
 				Stream: s.key, MaxLen: s.maxLen, Approx: true, Values: []any{field, line},
 			})
 		}
 		return nil
 	})
-	return redisconn.WrapError("store the audit log", err)
+	if err != nil {
+		return redisconn.WrapError("store the audit log", err)
+	}
+	s.trimmer.Trim(ctx, added)
+	return nil
 }
 
 // Search returns up to [Filter.Limit] entries that match, the newest first. next is [Filter.After] for older ones, or empty at

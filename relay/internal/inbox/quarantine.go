@@ -3,7 +3,6 @@ package inbox
 import (
 	"context"
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,10 +17,6 @@ const (
 	maxQuarantineEntries = 100_000
 	// maxQuarantineBytes is the maximum memory of the quarantine in Redis.
 	maxQuarantineBytes = 16 << 20
-	// trimInterval is the number of bytes that a node adds before it measures the quarantine again.
-	trimInterval = 1 << 20
-	// maxTrims limits the attempts to trim at once. Each assumes that entries have the same size.
-	maxTrims = 8
 )
 
 // ErrNotQuarantined is returned for an ID that is not in the quarantine.
@@ -43,43 +38,9 @@ type QuarantinedEntry struct {
 	Size int
 }
 
-// QuarantineTrimmer removes the oldest entries of the quarantine, so neither a producer nor an upstream can fill Redis. It may
-// be used concurrently.
-type QuarantineTrimmer struct {
-	conn      *redisconn.Conn
-	keys      keyspace.Space
-	untrimmed atomic.Int64 // bytes that were added since the last measurement
-}
-
-// NewQuarantineTrimmer returns a trimmer whose first call of Trim measures the quarantine.
-func NewQuarantineTrimmer(c *redisconn.Conn, keys keyspace.Space) *QuarantineTrimmer {
-	t := &QuarantineTrimmer{conn: c, keys: keys}
-	t.untrimmed.Store(trimInterval)
-	return t
-}
-
-// Trim is called after entries with a number of bytes were added. The quarantine may exceed its limit by about a MiB for each
-// node. An error of Redis is only logged, because the next call trims again.
-func (t *QuarantineTrimmer) Trim(ctx context.Context, added int) {
-	if t.untrimmed.Add(int64(added)) < trimInterval {
-		return
-	}
-	t.untrimmed.Store(0)
-	client, key := t.conn.Commands(), QuarantineKey(t.keys)
-	err := client.XTrimMaxLenApprox(ctx, key, maxQuarantineEntries, 0).Err()
-	for range maxTrims {
-		var n int64
-		if err == nil {
-			n, err = redisconn.StreamLenForBytes(ctx, client, key, maxQuarantineBytes)
-		}
-		if err != nil || n == 0 {
-			break
-		}
-		err = client.XTrimMaxLen(ctx, key, n).Err()
-	}
-	if err != nil {
-		t.conn.Logger().WarnContext(ctx, "quarantine could not be trimmed", "error", err)
-	}
+// NewQuarantineTrimmer returns a trimmer of the quarantine, so neither a producer nor an upstream can fill Redis.
+func NewQuarantineTrimmer(c *redisconn.Conn, keys keyspace.Space) *redisconn.StreamTrimmer {
+	return redisconn.NewStreamTrimmer(c, QuarantineKey(keys), maxQuarantineEntries, maxQuarantineBytes)
 }
 
 // quarantineReadCount is the number of entries that a list reads at once, because each may have a megabyte.

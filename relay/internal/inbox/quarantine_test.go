@@ -88,7 +88,7 @@ func TestQuarantine_LimitsBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := int64(maxQuarantineBytes + 2*trimInterval); used < maxQuarantineBytes/2 || used > limit {
+	if limit := int64(maxQuarantineBytes + 2<<20); used < maxQuarantineBytes/2 || used > limit {
 		t.Errorf("the quarantine needs %d bytes, want at most %d and at least %d", used, limit, maxQuarantineBytes/2)
 	}
 	newest := b.Commands().XRevRangeN(t.Context(), QuarantineKey(b.Keys()), "+", "-", 1).Val()

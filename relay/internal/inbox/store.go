@@ -77,7 +77,7 @@ type Store struct {
 	keys keyspace.Space
 
 	reader  reader
-	trimmer *QuarantineTrimmer
+	trimmer *redisconn.StreamTrimmer
 }
 
 // NewStore returns the inbox.

@@ -239,6 +239,24 @@ func printPages[Entry any](
 	return list.Close()
 }
 
+// findNewest returns up to a number of entries of a search, and whether there may be more. fetch returns a page and the start of
+// the next one.
+func findNewest[Entry any](
+	number int, fetch func(limit int, after string) (page []Entry, next string, err error),
+) (list []Entry, more bool, err error) {
+	for after := ""; ; {
+		page, next, err := fetch(min(number-len(list), maxSearchPage), after)
+		if err != nil {
+			return list, false, err
+		}
+		list = append(list, page...)
+		if next == "" || len(list) >= number {
+			return list, next != "", nil
+		}
+		after = next
+	}
+}
+
 // newPageRequest returns the request for a page of a list without a filter.
 func newPageRequest(p adminapi.PageRequest) adminapi.PageRequest { return p }
 

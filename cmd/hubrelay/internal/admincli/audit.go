@@ -74,18 +74,11 @@ func listAudit(ctx context.Context, std term.Streams, f *adminFlags, request adm
 func findAuditEntries(
 	ctx context.Context, c *adminConn, request adminapi.ListAuditRequest,
 ) (list []adminapi.AuditEntry, more bool, err error) {
-	for limit := request.Limit; ; {
-		request.Limit = min(limit-len(list), maxSearchPage)
+	return findNewest(request.Limit, func(limit int, after string) ([]adminapi.AuditEntry, string, error) {
+		request.Limit, request.After = limit, after
 		page, err := callDaemon(ctx, c, adminapi.ListAudit(), request)
-		if err != nil {
-			return list, false, err
-		}
-		list = append(list, page.Data...)
-		if page.Next == "" || len(list) >= limit {
-			return list, page.Next != "", nil
-		}
-		request.After = page.Next
-	}
+		return page.Data, page.Next, err
+	})
 }
 
 func printAudit(std term.Streams, list []adminapi.AuditEntry) error {

@@ -100,21 +100,14 @@ func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {
 func findEvents(
 	ctx context.Context, std term.Streams, c *adminConn, f *searchFlags,
 ) (list []adminapi.Event, more bool, err error) {
-	for {
-		f.request.Limit = min(f.limit-len(list), maxSearchPage)
+	return findNewest(f.limit, func(limit int, after string) ([]adminapi.Event, string, error) {
+		f.request.Limit, f.request.After = limit, after
 		page, err := callDaemon(ctx, c, adminapi.SearchEvents(), f.request)
-		if err != nil {
-			return list, false, err
-		}
-		list = append(list, page.Data...)
-		if page.Next == "" || len(list) >= f.limit {
-			return list, page.Next != "", nil
-		}
-		if len(page.Data) < f.request.Limit && term.IsTerminal(std.Err) {
+		if len(page.Data) < limit && page.Next != "" && term.IsTerminal(std.Err) {
 			_, _ = fmt.Fprintf(std.Err, "searched back to %s …\n", formatTime(page.SearchedTo))
 		}
-		f.request.After = page.Next
-	}
+		return page.Data, page.Next, err
+	})
 }
 
 func printEvents(std term.Streams, list []adminapi.Event) error {

@@ -74,7 +74,7 @@ type Stats struct {
 type Store struct {
 	conn    *redisconn.Conn
 	keys    keyspace.Space
-	trimmer *inbox.QuarantineTrimmer
+	trimmer *redisconn.StreamTrimmer
 }
 
 // New returns the store.
