@@ -61,3 +61,17 @@ func TestCheckOwner(t *testing.T) {
 		})
 	}
 }
+
+// A damaged instance.json rejects the migration before the instance is stopped. The job ends, so it holds no slots of its servers.
+func TestMigrate_DamagedInstanceFile(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	r.configure()
+	r.running(r.a)
+	r.write("i/instance.json", "{")
+	err := r.d.Migrate(t.Context(), r.m, r.report)
+	if err == nil || relay.IsIndeterminate(err) || !strings.Contains(err.Error(), "i/instance.json must be") {
+		t.Errorf("got error %v, want one about instance.json that ends the job", err)
+	}
+	r.running(r.a)
+}

@@ -157,6 +157,12 @@ func (v *migration) restartSource(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if _, err := readInstance(v.source.instancePath()); err != nil {
+		if stopRequested { // a later call starts it
+			return fmt.Errorf("start the instance in %s: %w", filepath.Clean(v.source.instancePath()), err)
+		}
+		return nil // it was not stopped, and runs as before
+	}
 	if stopRequested { // the agent may or may not have read it
 		if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
 			return err

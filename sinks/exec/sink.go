@@ -55,8 +55,8 @@ type Sink struct {
 	secrets redact.Secrets // values of env
 }
 
-// Deliver runs the command once. When ctx ends, the command and its child processes receive SIGTERM, and SIGKILL a
-// second later.
+// Deliver runs the command once. When ctx ends, the command and the child processes in its process group receive SIGTERM, and
+// SIGKILL a second later.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	payload, err := s.payload(d)
 	if err != nil {
