@@ -48,7 +48,7 @@ func TestAccess(t *testing.T) {
 		{"ci write job.created --hub hub-1", 2, "use publish or read"},
 		{"ci read job.created", 2, "--hub"},
 	} {
-		if out := command(tt.wantCode, "", append([]string{"keys", "can-i"}, strings.Fields(tt.args)...)...); !strings.Contains(out, tt.want) {
+		if out := command(tt.wantCode, "", append([]string{"keys", "check"}, strings.Fields(tt.args)...)...); !strings.Contains(out, tt.want) {
 			t.Errorf("%q: got %q, want %q", tt.args, out, tt.want)
 		}
 	}

@@ -138,7 +138,7 @@ func TestOperatorQuestions(t *testing.T) {
 			"deliveries": {"list ", "retry ", "drop "},
 			"sinks":      {"show ", "replay "},
 			"streams":    {"explain "},
-			"keys":       {"can-i "},
+			"keys":       {"check "},
 			"audit":      {"--action"},
 		}[command]
 		for _, text := range want {

@@ -15,7 +15,7 @@ import (
 
 func newKeys(std term.Streams, keysNew *cobra.Command) *cobra.Command {
 	return command.NewGroup("keys", "Create, check and revoke API keys, and create webhook secrets", keysNew,
-		newKeysCreate(std), newKeysList(std), newKeysCanI(std), newKeysRotate(std), newKeysRevoke(std))
+		newKeysCreate(std), newKeysList(std), newKeysCheck(std), newKeysRotate(std), newKeysRevoke(std))
 }
 
 func newKeysCreate(std term.Streams) *cobra.Command {

@@ -17,19 +17,19 @@ import (
 // maxCredential is the maximum size of a credential or of claims, in bytes.
 const maxCredential = 64 << 10
 
-func newKeysCanI(std term.Streams) *cobra.Command {
+func newKeysCheck(std term.Streams) *cobra.Command {
 	var f adminFlags
 	var request adminapi.CheckKeyRequest
 	cmd := &cobra.Command{
-		Use:   "can-i KEY publish|read TOPIC --hub HUB",
+		Use:   "check KEY publish|read TOPIC --hub HUB",
 		Short: "Check whether an API key may publish or read a topic",
 		Long: `Says whether the API key with a name may publish or read events of a topic in a hub, and why. The exit status is
 1 if it may not, and also if the question cannot be answered; standard error then has the cause. 'streams explain --key KEY'
 shows the events that the key sees.
 
 ` + adminHelp,
-		Example: `  hubrelay keys can-i ci publish container.error --hub hub-1
-  hubrelay keys can-i ci read container.error --hub hub-1 --account acme`,
+		Example: `  hubrelay keys check ci publish container.error --hub hub-1
+  hubrelay keys check ci read container.error --hub hub-1 --account acme`,
 		Args: command.ExactNamedArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Action, request.Topic = args[1], args[2]

@@ -257,7 +257,7 @@ function Access({ names }: { names: string[] }) {
         </div>
         <Command
           text={command(
-            ...['keys', 'can-i', name || 'KEY', action, value('topic') || 'TOPIC', '--hub', value('hub_id') || 'HUB'],
+            ...['keys', 'check', name || 'KEY', action, value('topic') || 'TOPIC', '--hub', value('hub_id') || 'HUB'],
             ...(value('account_id') ? ['--account', value('account_id')] : []),
           )}
         />
