@@ -164,7 +164,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err != nil {
 		return err
 	}
-	instance, err := conn.Instance(ctx)
+	relayID, err := conn.RelayID(ctx)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		return err
 	}
 
-	sources := d.newSources(s, notices, instance, node.Name)
+	sources := d.newSources(s, notices, relayID, node.Name)
 	events := history.NewSearcher(s.log, s.keys)
 	host, _ := os.Hostname() // for operators only
 	reporter := status.NewReporter(status.Options{
@@ -211,7 +211,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err != nil {
 		return err
 	}
-	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, instance); err != nil {
+	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, relayID); err != nil {
 		return err
 	}
 	if d.options.Reload != nil {

@@ -29,7 +29,7 @@ func (d *Daemon) serveClients(ctx context.Context, streams *clients.Server) erro
 
 // startPublicListener starts the public API with its tokens, and the clients.
 func (d *Daemon) startPublicListener(
-	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, instance string,
+	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, relayID string,
 ) (net.Addr, error) {
 	cfg := d.cfg.Server
 	networks, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
@@ -47,7 +47,7 @@ func (d *Daemon) startPublicListener(
 		Streams:        streams,
 		Routes:         d.modules.publicRoutes(),
 		Catalog:        d.catalog,
-		Instance:       instance,
+		RelayID:        relayID,
 		PublicURL:      cfg.PublicURL,
 		AllowedOrigins: cfg.AllowedOrigins,
 		TrustedProxies: proxies,

@@ -66,7 +66,7 @@ func TestRedisKeys_MatchArchitecture(t *testing.T) {
 		"node:<n>":                       strings.TrimSuffix(lease.NodeKey(k, 0), "0") + "<n>",
 		"partitions":                     redisconn.PartitionsKey(k),
 		"probe":                          redisconn.ProbeKey(k),
-		"instance":                       redisconn.InstanceKey(k),
+		"relay-id":                       redisconn.RelayIDKey(k),
 		"cursorkey":                      redisconn.CursorKeyKey(k),
 		"apikeys":                        keystore.KeysKey(k),
 		"apikeyuse":                      keystore.UseKey(k),

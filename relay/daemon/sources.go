@@ -23,16 +23,16 @@ import (
 
 // sourceManager runs the sources of this node. Another node may hold the lease of a source; then the source waits.
 type sourceManager struct {
-	stores   *stores
-	notices  *notice.Publisher
-	decoder  *ingest.Decoder
-	metrics  *metrics.Metrics
-	log      *slog.Logger
-	version  string
-	instance string
-	node     string
-	group    *lifecycle.Group
-	desired  chan map[string]config.Source // holds the latest configuration that is not applied yet
+	stores  *stores
+	notices *notice.Publisher
+	decoder *ingest.Decoder
+	metrics *metrics.Metrics
+	log     *slog.Logger
+	version string
+	relayID string
+	node    string
+	group   *lifecycle.Group
+	desired chan map[string]config.Source // holds the latest configuration that is not applied yet
 
 	mu      sync.Mutex
 	running map[string]*runningSource
@@ -44,10 +44,10 @@ type runningSource struct {
 }
 
 // newSources creates the sources and starts nothing.
-func (d *Daemon) newSources(st *stores, notices *notice.Publisher, instance, node string) *sourceManager {
+func (d *Daemon) newSources(st *stores, notices *notice.Publisher, relayID, node string) *sourceManager {
 	s := &sourceManager{
 		stores: st, notices: notices, decoder: d.newDecoder(), metrics: d.metrics, log: d.log,
-		version: d.options.Version, instance: instance, node: node, group: lifecycle.NewGroup(d.log),
+		version: d.options.Version, relayID: relayID, node: node, group: lifecycle.NewGroup(d.log),
 		desired: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
 	}
 	s.setDesired(d.cfg.Sources)
@@ -122,7 +122,7 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 	one := source.New(source.Options{
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return source.NewHTTPClient(cfg.CAFile) },
-		UserAgent: "hubrelay/" + s.version, Instance: s.instance, Node: s.node,
+		UserAgent: "hubrelay/" + s.version, RelayID: s.relayID, Node: s.node,
 		Decoder: s.decoder, Store: guardedSources{s.stores.sources, s.stores},
 		Lease: s.stores.leases.Lease("source:"+name, lease.DefaultTTL),
 		ReportGap: func(ctx context.Context, id, reason string) error {

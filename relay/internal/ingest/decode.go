@@ -64,8 +64,8 @@ func (d *Decoder) NewID() string { return d.ids.next() }
 
 // RelayHop is a transfer from one relay to another.
 type RelayHop struct {
-	// From is the name of the relay that sends the notification, or empty if the sender is not a relay. Self is the
-	// name of the relay that reads it; see redisconn.Conn.Instance.
+	// From is the ID of the relay that sends the notification, or empty if the sender is not a relay. Self is the
+	// ID of the relay that reads it; see redisconn.Conn.RelayID.
 	From, Self string
 }
 

@@ -74,7 +74,7 @@ type Observer interface {
 	RequestRejected(code relay.Code)
 }
 
-// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, Instance, PublicURL,
+// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, RelayID, PublicURL,
 // AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MinBodyRate, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
@@ -91,8 +91,8 @@ type Options struct {
 	Routes []module.PublicRoute
 	// Catalog contains the topics against which the parameter topics is checked.
 	Catalog *relay.Catalog
-	// Instance identifies this relay to relays that copy its notifications. They use it to detect cycles.
-	Instance string
+	// RelayID identifies this relay to relays that copy its notifications. They use it to detect cycles.
+	RelayID string
 	// PublicURL is the address of the relay for clients, used in the Link header. If it is empty, the header uses the
 	// host of the request.
 	PublicURL string

@@ -24,8 +24,8 @@ func (a *API) serveNotifications(w http.ResponseWriter, r *http.Request) *relay.
 	return a.issueToken(w, r, req)
 }
 
-// headerInstance is the response header with Options.Instance.
-const headerInstance = "Hubrelay-Instance"
+// headerRelayID is the response header with Options.RelayID.
+const headerRelayID = "Hubrelay-Relay-Id"
 
 // maxParameters is the maximum length of the stream parameters that a token keeps, in bytes.
 const maxParameters = 2048
@@ -59,8 +59,8 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	if issueErr != nil {
 		return a.tokenError(r, issueErr)
 	}
-	if a.opt.Instance != "" {
-		w.Header().Set(headerInstance, a.opt.Instance)
+	if a.opt.RelayID != "" {
+		w.Header().Set(headerRelayID, a.opt.RelayID)
 	}
 	if link := a.streamURL(r); link != "" {
 		w.Header().Set("Link", "<"+link+"?token="+token+`>; rel="notifications"`)

@@ -304,9 +304,9 @@ func (c *Conn) Ready(ctx context.Context) error {
 	return nil
 }
 
-// Instance returns the ID of this relay: 16 hexadecimal digits, the same on all nodes and after restarts.
-func (c *Conn) Instance(ctx context.Context) (string, error) {
-	id, err := c.getOrStore(ctx, InstanceKey(c.keys), randomHex())
+// RelayID returns the ID of this relay: 16 hexadecimal digits, the same on all nodes and after restarts.
+func (c *Conn) RelayID(ctx context.Context) (string, error) {
+	id, err := c.getOrStore(ctx, RelayIDKey(c.keys), randomHex())
 	return id, WrapError("read the ID of the relay", err)
 }
 
@@ -347,8 +347,8 @@ func ProbeKey(k keyspace.Space) string { return k.Global("probe") }
 // CursorKeyKey stores the secret that encrypts cursors.
 func CursorKeyKey(k keyspace.Space) string { return k.Global("cursorkey") }
 
-// InstanceKey stores the ID of this relay.
-func InstanceKey(k keyspace.Space) string { return k.Global("instance") }
+// RelayIDKey stores the ID of this relay.
+func RelayIDKey(k keyspace.Space) string { return k.Global("relay-id") }
 
 // NewScript returns a script that is called by its SHA-1. Redis identifies scripts that way. Because this is not a security
 // function, NewScript also works with GODEBUG=fips140=only, which forbids SHA-1.

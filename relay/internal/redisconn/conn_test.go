@@ -214,14 +214,14 @@ func TestReady(t *testing.T) {
 func TestInstance_IsStablePerPrefix(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	id, err := open(t, s, Options{}).Instance(t.Context())
+	id, err := open(t, s, Options{}).RelayID(t.Context())
 	if err != nil || len(id) != 16 {
 		t.Fatalf("got ID %q, %v, want 16 digits", id, err)
 	}
-	if again, err := open(t, s, Options{}).Instance(t.Context()); err != nil || again != id {
+	if again, err := open(t, s, Options{}).RelayID(t.Context()); err != nil || again != id {
 		t.Errorf("second connection: got ID %q, %v, want %q", again, err, id)
 	}
-	if other, err := open(t, s, Options{Prefix: "other"}).Instance(t.Context()); err != nil || other == id {
+	if other, err := open(t, s, Options{Prefix: "other"}).RelayID(t.Context()); err != nil || other == id {
 		t.Errorf("other prefix: got ID %q, %v, want another ID", other, err)
 	}
 }

@@ -155,7 +155,7 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *testRe
 	}
 	r := &testReader{t: t, redis: s, b: b, log: &logBuffer{}, gaps: make(chan string, 100)}
 	r.opt = source.Options{
-		Name: "up", URL: url, Key: func() (string, error) { return "secret", nil }, Instance: "me", Node: "node-0",
+		Name: "up", URL: url, Key: func() (string, error) { return "secret", nil }, RelayID: "me", Node: "node-0",
 		HTTP: func() (*http.Client, error) {
 			return &http.Client{Transport: &http.Transport{}}, nil
 		},

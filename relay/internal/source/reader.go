@@ -24,8 +24,8 @@ const (
 	keyPollInterval = time.Second
 )
 
-// InstanceHeader is the header of a token response with the name of the relay.
-const InstanceHeader = "Hubrelay-Instance"
+// RelayIDHeader is the header of a token response with the ID of the relay.
+const RelayIDHeader = "Hubrelay-Relay-Id"
 
 // errUpstreamIsSelf reports a loop of one relay.
 var errUpstreamIsSelf = errors.New("the upstream is this relay itself; change the url of the source")
@@ -130,8 +130,8 @@ func (t *session) listen(ctx context.Context, key string) error {
 
 // checkUpstream stores the identity of the upstream and detects a loop.
 func (t *session) checkUpstream(header http.Header) error {
-	t.upstreamID = header.Get(InstanceHeader)
-	if t.upstreamID != "" && t.upstreamID == t.opt.Instance {
+	t.upstreamID = header.Get(RelayIDHeader)
+	if t.upstreamID != "" && t.upstreamID == t.opt.RelayID {
 		return errUpstreamIsSelf
 	}
 	if len(t.upstreamID) > 64 {
@@ -184,7 +184,7 @@ func (t *session) handleResync(ctx context.Context, n relay.Notification) error 
 	t.cursor = n.Cursor
 	problem, via := readResync(n.Data)
 	reason := "the upstream has lost events after the cursor: " + problem
-	if slices.Contains(via, t.opt.Instance) { // this relay has reported it first
+	if slices.Contains(via, t.opt.RelayID) { // this relay has reported it first
 		return t.enqueue(ctx, message{cursor: n.Cursor})
 	}
 	return t.enqueue(ctx, message{cursor: n.Cursor, gap: reason, gapReported: true, relayPath: t.relayPath(via)})

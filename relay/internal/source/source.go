@@ -87,8 +87,8 @@ type Options struct {
 	// MinPause and MaxPause limit the delay between attempts to connect. Zero means the defaults of
 	// client.ListenOptions.
 	MinPause, MaxPause time.Duration
-	// Instance is the name of this relay; see redisconn.Conn.Instance. Node is the name of this node for operators.
-	Instance, Node string
+	// RelayID is the ID of this relay; see redisconn.Conn.RelayID. Node is the name of this node for operators.
+	RelayID, Node string
 
 	Decoder *ingest.Decoder
 	Store   Store
@@ -193,7 +193,7 @@ type session struct {
 	cursor          string // of the last message; empty if the upstream has sent none
 	wasConnected    bool   // whether the source was ever connected, now or in an earlier session
 	gapReason       string // gap before the next connection, if operators must be informed
-	upstreamID      string // name of the sending relay; empty if the upstream is not a relay
+	upstreamID      string // ID of the sending relay; empty if the upstream is not a relay
 	warnedNoCursors bool   // whether the missing cursors were logged
 
 	// Used by the writer only:
@@ -205,7 +205,7 @@ type session struct {
 type message struct {
 	data   []byte
 	cursor string
-	// from is the name of the relay that sent it.
+	// from is the ID of the relay that sent it.
 	from string
 	// rejectReason is set if data is not a notification.
 	rejectReason string

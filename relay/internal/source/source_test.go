@@ -65,7 +65,7 @@ func TestSource_GapReportsDoNotLoop(t *testing.T) {
 		waitForClose(ws)
 	})
 	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Header().Set(source.InstanceHeader, "near")
+		w.Header().Set(source.RelayIDHeader, "near")
 		return false
 	}
 	r := newReader(t, u.URL, nil)
@@ -289,7 +289,7 @@ func TestSource_DetectsLoops(t *testing.T) {
 	})
 	name := "me"
 	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Header().Set(source.InstanceHeader, name)
+		w.Header().Set(source.RelayIDHeader, name)
 		return false
 	}
 	r := newReader(t, u.URL, nil)

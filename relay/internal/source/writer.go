@@ -95,7 +95,7 @@ func (t *session) appendMessage(batch *sourcestore.Batch, m message) {
 	}
 	if m.isNotification() {
 		n, returned, rejected := t.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: t.opt.Hub, AnyAccount: true},
-			ingest.RelayHop{From: m.from, Self: t.opt.Instance})
+			ingest.RelayHop{From: m.from, Self: t.opt.RelayID})
 		switch {
 		case returned:
 			batch.Looped++
