@@ -52,7 +52,7 @@ type Response struct {
 }
 
 // Post sends body once and returns the response, whatever its status. It does not follow redirects. It blocks until the
-// response arrives or ctx ends. Neither its errors nor the response contain more of the URL than the host, or one of otherSecrets.
+// response arrives or ctx ends. Its errors and the response contain no part of the URL except the host, and none of otherSecrets.
 func (c *Client) Post(
 	ctx context.Context, t *Target, header http.Header, body []byte, otherSecrets ...string,
 ) (*Response, error) {

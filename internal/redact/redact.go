@@ -35,7 +35,7 @@ func (s Secrets) With(texts ...string) Secrets {
 		if len(text) < MinLength || text == "Bearer" || text == "Basic" {
 			continue
 		}
-		quoted, inJSON, inHTML := strconv.Quote(text), jsontext(text, false), jsontext(text, true)
+		quoted, inJSON, inHTML := strconv.Quote(text), encodeJSON(text, false), encodeJSON(text, true)
 		forms = append(forms, text, quoted[1:len(quoted)-1], inJSON, inHTML, url.QueryEscape(text), url.PathEscape(text),
 			url.User(text).String(), (&url.URL{Path: "/" + text}).EscapedPath()[1:])
 		forms = append(forms, base64Forms(text)...)
@@ -49,8 +49,8 @@ func (s Secrets) With(texts ...string) Secrets {
 	return Secrets{slices.Compact(forms)}
 }
 
-// jsontext returns a text as it is within a JSON string.
-func jsontext(text string, escapeHTML bool) string {
+// encodeJSON returns a text as it is within a JSON string.
+func encodeJSON(text string, escapeHTML bool) string {
 	var b strings.Builder
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(escapeHTML)

@@ -299,7 +299,7 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 		ws, response, err = dialer.DialContext(ctx, address.String(), upgradeHeader) //nolint:bodyclose // closed below
 	})
 	if err == nil {
-		limit.lift()
+		limit.removeLimit()
 		return ws, nil
 	}
 	if response == nil {
@@ -332,17 +332,17 @@ func (c *Client) newDialer() (*websocket.Dialer, *upgradeLimit) {
 	}
 	limit := new(upgradeLimit)
 	limit.left.Store(maxUpgradeBytes)
-	d.NetDialContext = limit.wrap(new(net.Dialer).DialContext)
+	d.NetDialContext = limit.limitConns(new(net.Dialer).DialContext)
 	t, ok := transport.(*http.Transport)
 	if !ok {
 		return d, limit
 	}
 	d.Proxy = t.Proxy
 	if t.DialContext != nil {
-		d.NetDialContext = limit.wrap(t.DialContext)
+		d.NetDialContext = limit.limitConns(t.DialContext)
 	}
 	if t.DialTLSContext != nil {
-		d.NetDialTLSContext = limit.wrap(t.DialTLSContext)
+		d.NetDialTLSContext = limit.limitConns(t.DialTLSContext)
 	}
 	if t.TLSClientConfig != nil {
 		d.TLSClientConfig = t.TLSClientConfig.Clone()
@@ -357,8 +357,8 @@ type upgradeLimit struct{ left atomic.Int64 }
 
 type dialFunc = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// wrap returns a function that limits the bytes of the connections of dial.
-func (l *upgradeLimit) wrap(dial dialFunc) dialFunc {
+// limitConns returns a function that limits the bytes of the connections of dial.
+func (l *upgradeLimit) limitConns(dial dialFunc) dialFunc {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		if err != nil {
@@ -368,8 +368,8 @@ func (l *upgradeLimit) wrap(dial dialFunc) dialFunc {
 	}
 }
 
-// lift removes the limit.
-func (l *upgradeLimit) lift() { l.left.Store(math.MaxInt64) }
+// removeLimit removes the limit.
+func (l *upgradeLimit) removeLimit() { l.left.Store(math.MaxInt64) }
 
 type upgradeConn struct {
 	net.Conn

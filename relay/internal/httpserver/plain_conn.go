@@ -58,7 +58,7 @@ func (c *plainConn) Read(b []byte) (int, error) {
 		}
 	}
 	n, err := c.Conn.Read(b)
-	if requests := c.requests.count(b[:n]); requests > 0 && c.limited != nil {
+	if requests := c.requests.countRequests(b[:n]); requests > 0 && c.limited != nil {
 		c.limited.limiter.addWaiting(c.limited, requests)
 	}
 	return n, err
@@ -143,8 +143,8 @@ type requestCounter struct {
 	lastStream uint32 // the stream of the last request; trailers have no larger one
 }
 
-// count returns the number of requests whose header begins in the next bytes.
-func (c *requestCounter) count(b []byte) (requests int) {
+// countRequests returns the number of requests whose header begins in the next bytes.
+func (c *requestCounter) countRequests(b []byte) (requests int) {
 	for len(b) > 0 && !c.isHTTP1 && c.preface < len(prefaceHTTP2) {
 		c.isHTTP1 = b[0] != prefaceHTTP2[c.preface]
 		c.preface++

@@ -33,14 +33,14 @@ func TestRequestCounter(t *testing.T) {
 		var c requestCounter
 		got := 0
 		for part := b.Bytes(); len(part) > 0; part = part[min(size, len(part)):] {
-			got += c.count(part[:min(size, len(part))])
+			got += c.countRequests(part[:min(size, len(part))])
 		}
 		if got != 3 {
 			t.Errorf("reads of %d bytes: got %d requests, want 3", size, got)
 		}
 	}
 	var http1 requestCounter
-	if got := http1.count([]byte("PRI * HTTP/1.1\r\n\r\n" + b.String())); got != 0 {
+	if got := http1.countRequests([]byte("PRI * HTTP/1.1\r\n\r\n" + b.String())); got != 0 {
 		t.Errorf("HTTP/1: got %d requests, want 0", got)
 	}
 }
@@ -114,7 +114,7 @@ func sendRequests(t *testing.T, conn net.Conn, fields []hpack.HeaderField) {
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
 }
 
-// A request without TLS gets a response that says what to do. The errors of net/http are envelopes with TLS, too.
+// A request without TLS gets a response that explains the cause. The errors of net/http are envelopes with TLS, too.
 func TestPlainConn_Errors(t *testing.T) {
 	t.Parallel()
 	certFile, keyFile := writeCertificate(t, t.TempDir(), "a")

@@ -64,7 +64,7 @@ func TestBody_Budget(t *testing.T) {
 	for range bodies {
 		unfinishedBody(t, f, "ops", size, size-1)
 	}
-	publish := func(key string) answer {
+	publish := func(key string) response {
 		return f.do("POST", pathNotifications, "{}", "Authorization", "Bearer "+key, "X-Hub-Id", "h1", "Content-Type",
 			"application/json")
 	}

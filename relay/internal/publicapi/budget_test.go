@@ -157,7 +157,7 @@ func TestBudget_ReopenedStreams(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
-	open := func(token string) answer {
+	open := func(token string) response {
 		return f.do("GET", pathNotifications+"?token="+token, "", "Accept", "text/event-stream")
 	}
 	for i := range reopenBurst {

@@ -137,7 +137,7 @@ func serve(t testing.TB, o httpserver.Options) (addr string) {
 }
 
 // do sends one request. headers are pairs of names and values, and may include Host.
-func (f *fixture) do(method, path, body string, headers ...string) answer {
+func (f *fixture) do(method, path, body string, headers ...string) response {
 	f.t.Helper()
 	var reader io.Reader
 	if body != "" {
@@ -158,7 +158,7 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 	if err != nil {
 		f.t.Fatalf("%s %s: %v", method, path, err)
 	}
-	return readAnswer(f.t, res)
+	return readResponse(f.t, res)
 }
 
 // token requests a token with the key "ops".
@@ -174,17 +174,17 @@ func (f *fixture) token(headers ...string) string {
 	return out.Data.Token
 }
 
-type answer struct {
+type response struct {
 	status int
 	header http.Header
 	body   []byte
 	proto  string
 }
 
-func readAnswer(t *testing.T, res *http.Response) answer {
+func readResponse(t *testing.T, res *http.Response) response {
 	t.Helper()
 	defer func() { _ = res.Body.Close() }()
-	a := answer{status: res.StatusCode, header: res.Header, proto: res.Proto}
+	a := response{status: res.StatusCode, header: res.Header, proto: res.Proto}
 	if res.StatusCode == http.StatusSwitchingProtocols {
 		return a
 	}
@@ -196,7 +196,7 @@ func readAnswer(t *testing.T, res *http.Response) answer {
 }
 
 // envelope checks that the response is a valid error envelope, and returns its code, source and extra.
-func (a answer) envelope(t *testing.T) (code, source string, extra map[string]any) {
+func (a response) envelope(t *testing.T) (code, source string, extra map[string]any) {
 	t.Helper()
 	var e struct {
 		Error struct {
@@ -296,7 +296,7 @@ func (r *refusals) RequestRejected(c relay.Code) {
 }
 
 // raw sends text on a new connection and reads one response.
-func (f *fixture) raw(text string) answer {
+func (f *fixture) raw(text string) response {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", f.addr)
 	if err != nil {
@@ -309,7 +309,7 @@ func (f *fixture) raw(text string) answer {
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
-		f.t.Fatalf("no answer to %.60q: %v", text, err)
+		f.t.Fatalf("no response to %.60q: %v", text, err)
 	}
-	return readAnswer(f.t, res)
+	return readResponse(f.t, res)
 }

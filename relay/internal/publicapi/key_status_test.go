@@ -136,7 +136,7 @@ func TestToken_RestrictedKey(t *testing.T) {
 			t.Errorf("the stream allows what the key allowed before: %+v", s)
 		}
 	}
-	for _, a := range []answer{
+	for _, a := range []response{
 		f.raw(handshake(pathNotifications + closed)), f.do("GET", pathNotifications+closed, "", accept...),
 	} {
 		if code, _, _ := a.envelope(t); code != string(relay.CodeWrongHub) {

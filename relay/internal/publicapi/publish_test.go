@@ -146,7 +146,7 @@ func TestPublish_RejectedBodyKeepsConnection(t *testing.T) {
 		if err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
-		if a := readAnswer(t, res); a.status != 401 || res.Close {
+		if a := readResponse(t, res); a.status != 401 || res.Close {
 			t.Errorf("request %d: %d, closed %v", i, a.status, res.Close)
 		}
 	}
@@ -184,7 +184,7 @@ func TestPublish_SlowBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := readAnswer(t, res)
+	a := readResponse(t, res)
 	if code, _, _ := a.envelope(t); code != "400.invalid-syntax" || !strings.Contains(string(a.body), "in time") {
 		t.Errorf("%s", a.body)
 	}
@@ -235,15 +235,15 @@ func BenchmarkPublishOverSockets(b *testing.B) {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		answer := make([]byte, 4096)
+		response := make([]byte, 4096)
 		for pb.Next() {
 			if _, err := conn.Write(request); err != nil {
 				b.Error(err)
 				return
 			}
-			n, err := conn.Read(answer) // the whole answer leaves in one write
-			if err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 202") {
-				b.Errorf("%q %v", answer[:n], err)
+			n, err := conn.Read(response) // the whole response leaves in one write
+			if err != nil || !strings.HasPrefix(string(response[:n]), "HTTP/1.1 202") {
+				b.Errorf("%q %v", response[:n], err)
 				return
 			}
 		}
@@ -257,7 +257,7 @@ func TestPublish_Quota(t *testing.T) {
 	f := newFixture(t, func(o *Options) {
 		o.TrustedProxies = clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	}, nil)
-	publish := func(headers ...string) answer {
+	publish := func(headers ...string) response {
 		return f.do("POST", pathNotifications, "{}", append(headers, "Authorization", "Bearer one", "X-Hub-Id",
 			"h1")...)
 	}

@@ -326,7 +326,7 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 	}
 	if key.AccountID != grant.Account && key.AccountID != auth.Wildcard {
 		return grant, relay.NewError(relay.CodeWrongHub,
-			"the token is for the account pipeline of another account than the key's")
+			"the token is for the stream of another account than the key's")
 	}
 	return grant, nil
 }

@@ -242,7 +242,7 @@ func TestUpgrade_TokenIsConsumedOnce(t *testing.T) {
 }
 
 // overHTTP2 sends a request over HTTP/2 without TLS (prior knowledge).
-func (f *fixture) overHTTP2(path string, headers ...string) answer {
+func (f *fixture) overHTTP2(path string, headers ...string) response {
 	f.t.Helper()
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -259,7 +259,7 @@ func (f *fixture) overHTTP2(path string, headers ...string) answer {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return readAnswer(f.t, res)
+	return readResponse(f.t, res)
 }
 
 func TestTokenOverHTTP2AndTLS(t *testing.T) {
@@ -269,7 +269,7 @@ func TestTokenOverHTTP2AndTLS(t *testing.T) {
 	s.EnableHTTP2 = true
 	s.StartTLS()
 	defer s.Close()
-	get := func(path string, headers ...string) answer {
+	get := func(path string, headers ...string) response {
 		t.Helper()
 		req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+path, nil)
 		if err != nil {
@@ -282,7 +282,7 @@ func TestTokenOverHTTP2AndTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return readAnswer(t, res)
+		return readResponse(t, res)
 	}
 	a := get(pathNotifications, "Authorization", "Bearer ops")
 	if a.status != 200 || a.proto != "HTTP/2.0" || !strings.HasPrefix(a.header.Get("Link"), "<wss://") {

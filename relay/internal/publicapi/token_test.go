@@ -146,7 +146,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func checkHeaders(t *testing.T, a answer) {
+func checkHeaders(t *testing.T, a response) {
 	t.Helper()
 	want := map[int]string{401: "Www-Authenticate", 405: "Allow", 503: "Retry-After", 426: "Upgrade"}[a.status]
 	if want != "" && a.header.Get(want) == "" {
@@ -162,7 +162,7 @@ func TestRedisUnavailable(t *testing.T) {
 	f := newFixture(t, nil, nil)
 	token := f.token()
 	f.redis.Kill()
-	for name, a := range map[string]answer{
+	for name, a := range map[string]response{
 		"token":  f.do("GET", pathNotifications, "", "Authorization", "Bearer ops"),
 		"stream": f.raw(handshake(pathNotifications + "?token=" + token)),
 	} {
@@ -170,7 +170,7 @@ func TestRedisUnavailable(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 		if strings.Contains(string(a.body), f.redis.Socket) {
-			t.Errorf("%s: the answer names the inside: %s", name, a.body)
+			t.Errorf("%s: the response names the inside: %s", name, a.body)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestPanic_RespondsWithEnvelope(t *testing.T) {
 		t.Errorf("%s, log %s", a.body, f.log)
 	}
 	if strings.Contains(string(a.body), "boom") {
-		t.Error("the answer tells the inside")
+		t.Error("the response tells the inside")
 	}
 }
 
@@ -214,7 +214,7 @@ func TestUpgradeRequired_Detail(t *testing.T) {
 	f := newFixture(t, nil, nil)
 	token := f.token()
 	for name, tt := range map[string]struct {
-		a            answer
+		a            response
 		says, saysNo string
 	}{
 		"plain GET": {f.do("GET", pathNotifications+"?token=x", ""), "websocket client", "this request came over"},

@@ -15,7 +15,7 @@ import (
 )
 
 // A proxy without websockets that sometimes responds with 429 does not end the wait for a job.
-func TestFollowJob_PollsWithoutPipeline(t *testing.T) {
+func TestFollowJob_PollsWithoutStream(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

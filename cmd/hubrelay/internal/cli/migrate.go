@@ -19,11 +19,11 @@ import (
 // jobTopic is the topic of changes to a job and to its steps.
 const jobTopic = "job.state.changed"
 
-// refreshInterval is the interval between requests for a job while the pipeline is connected. The pipeline can miss
+// refreshInterval is the interval between requests for a job while the stream is connected. The stream can miss
 // changes during a reconnect.
 const refreshInterval = 10 * time.Second
 
-// pollInterval is the interval between requests if the pipeline is not available, for example with a proxy that does
+// pollInterval is the interval between requests if the stream is not available, for example with a proxy that does
 // not support websockets.
 const pollInterval = time.Second
 
@@ -113,8 +113,8 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 	return err
 }
 
-// followJob calls show for each change of a job, and returns the job when it has ended. The pipeline sends most
-// changes. followJob also requests the job when the pipeline connects, when the state changes, and periodically.
+// followJob calls show for each change of a job, and returns the job when it has ended. The stream sends most
+// changes. followJob also requests the job when the stream connects, when the state changes, and periodically.
 func followJob(ctx context.Context, c *client.Client, id string, show func(relay.Job)) (relay.Job, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -168,7 +168,7 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 	}
 }
 
-// isOlder reports whether t is an earlier state of the step than known. The pipeline can send a change after a
+// isOlder reports whether t is an earlier state of the step than known. The stream can send a change after a
 // request has returned it.
 func isOlder(t, known relay.JobTask) bool {
 	changed, seen := t.State.Changed, known.State.Changed
@@ -194,7 +194,7 @@ func isRejected(err error) bool {
 		response.Status != http.StatusRequestTimeout && response.Status != http.StatusTooManyRequests
 }
 
-// watchJob reads the pipeline until ctx ends or the relay rejects the stream. The caller gets the reason when it
+// watchJob reads the stream until ctx ends or the relay rejects the stream. The caller gets the reason when it
 // requests the job.
 func watchJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
 	quiet := *c
