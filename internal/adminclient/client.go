@@ -26,6 +26,8 @@ const (
 	timeout = 10 * time.Minute
 	// maxResponse limits the size of a response in bytes. A page of dead letters is far smaller.
 	maxResponse = 64 << 20
+	// maxEntries limits the entries of a page. The largest page has 1,000.
+	maxEntries = 10_000
 )
 
 // Client calls the admin API of one daemon. It may be used concurrently.
@@ -111,7 +113,9 @@ func Call[Request, Response any](
 		return response, err
 	}
 	if _, ok := any(response).(adminapi.WholeBody); ok {
-		err = json.Unmarshal(body, &response)
+		if err = checkPageLength(body); err == nil {
+			err = json.Unmarshal(body, &response)
+		}
 	} else {
 		var envelope adminapi.Envelope[Response]
 		err = json.Unmarshal(body, &envelope)
@@ -121,6 +125,37 @@ func Call[Request, Response any](
 		err = &ResponseError{c.address, http.StatusOK, err}
 	}
 	return response, err
+}
+
+// checkPageLength rejects a page of more than maxEntries entries, which would need hundreds of times its size when decoded.
+func checkPageLength(body []byte) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	var skipped json.RawMessage
+	for _, err := d.Token(); err == nil && d.More(); {
+		name, err := d.Token()
+		if err != nil {
+			return err
+		}
+		if name != "data" {
+			if err := d.Decode(&skipped); err != nil {
+				return err
+			}
+			continue
+		}
+		if start, err := d.Token(); err != nil || start != json.Delim('[') {
+			return err
+		}
+		for n := 1; d.More(); n++ {
+			if n > maxEntries {
+				return fmt.Errorf("the page has more than %d entries", maxEntries)
+			}
+			if err := d.Decode(&skipped); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return nil
 }
 
 // pageSize is the number of entries per request of [ForEachPage].

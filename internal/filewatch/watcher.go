@@ -7,7 +7,9 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"fmt"
+	"io"
 	"os"
+	"syscall"
 )
 
 // Watcher detects changes of a file by its content. It works for editors that write in place or rename, and
@@ -89,10 +91,26 @@ func (w *Watcher) checkFile() (sum [sha256.Size]byte, ok bool) {
 	if !ok {
 		return sum, false
 	}
-	text, err := os.ReadFile(w.path)
-	if w.missing = err; err != nil {
+	if sum, w.missing = hashFile(w.path); w.missing != nil {
 		return sum, false
 	}
 	w.info = info
-	return sha256.Sum256(text), true
+	return sum, true
+}
+
+// maxFile is the number of bytes of a file that are compared. Every loader rejects a longer file.
+const maxFile = 64 << 20
+
+// hashFile returns the hash of a file's content. It does not wait for the writer of a pipe.
+func hashFile(path string) (sum [sha256.Size]byte, err error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return sum, err
+	}
+	defer func() { _ = f.Close() }()
+	h := sha256.New()
+	if _, err := io.Copy(h, io.LimitReader(f, maxFile)); err != nil {
+		return sum, err
+	}
+	return [sha256.Size]byte(h.Sum(nil)), nil
 }

@@ -285,6 +285,3 @@ func OpenErrorReason(err error) string {
 	}
 	return err.Error()
 }
-
-// FromJSON returns a JSON value as YAML. The order of members stays.
-func FromJSON(text []byte) ([]byte, error) { return yaml.JSONToYAML(text) }

@@ -18,6 +18,9 @@ import (
 // registerRetry is the delay before the registration of new sinks is tried again after an error of Redis.
 const registerRetry = time.Second
 
+// maxLoggedProblems limits the lines of the log about one rejected configuration.
+const maxLoggedProblems = 20
+
 // ReloadSource provides changed configurations to a running daemon.
 type ReloadSource struct {
 	// Requested triggers a reload of the configuration.
@@ -123,7 +126,7 @@ func (r *reloader) logRejected(err error) {
 		r.log.Error("configuration was rejected, the previous one stays active", "error", err)
 		return
 	}
-	for _, p := range problems {
+	for _, p := range problems[:min(len(problems), maxLoggedProblems)] {
 		r.log.Error("configuration has a problem", "problem", p.String())
 	}
 	r.log.Error("configuration was rejected, the previous one stays active", "problem_count", len(problems))

@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"errors"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,14 +69,19 @@ type Result struct {
 	Remaining []string
 }
 
-// Account deletes the notifications of an account. It may be repeated after an error. Deliveries in progress, open
+// Account deletes the notifications of an account that were published before the call. It may be repeated after an error.
+// Deliveries in progress, open
 // batches, and recent notifications in the memory of nodes are not deleted. An open digest that mentions the account is
 // sealed first.
 func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
+	end, err := waitUntilRead(ctx, o.Conn.Commands())
+	if err != nil {
+		return r, err
+	}
 	for partition := range keys.Partitions() {
-		n, err := eraseStream(ctx, o.Conn, eraseScript, eventlog.Key(keys, partition), account, "")
+		n, err := eraseStream(ctx, o.Conn, eraseScript, eventlog.Key(keys, partition), account, "", end)
 		if r.Log += n; err != nil {
 			return r, err
 		}
@@ -83,7 +89,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	// Deliveries move from queues to retries to dead letters.
 	for _, sink := range o.Sinks {
 		for _, key := range queue.Keys(keys, sink) {
-			n, err := eraseStream(ctx, o.Conn, eraseScript, key, account, o.Group)
+			n, err := eraseStream(ctx, o.Conn, eraseScript, key, account, o.Group, "+")
 			if r.Queued += n; err != nil {
 				return r, err
 			}
@@ -101,7 +107,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 			return r, err
 		}
 	}
-	n, err := eraseStream(ctx, o.Conn, eraseQuarantineScript, inbox.QuarantineKey(keys), account, "")
+	n, err := eraseStream(ctx, o.Conn, eraseQuarantineScript, inbox.QuarantineKey(keys), account, "", "+")
 	if r.Quarantine = n; err == nil {
 		r.History, err = o.History.EraseAccount(ctx, account)
 	}
@@ -109,6 +115,23 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 		err = rewriteFile(ctx, o.Conn.Commands())
 	}
 	return r, err
+}
+
+// readTime is the time in which nodes read the newest entries of the log. A deleted entry that a node has not read is a gap for it.
+const readTime = time.Second
+
+// waitUntilRead waits until nodes have read all current entries of the log, and returns the highest ID that these can have.
+func waitUntilRead(ctx context.Context, client redis.UniversalClient) (end string, err error) {
+	now, err := client.Time(ctx).Result()
+	if err != nil {
+		return "", redisconn.WrapError("read the time of redis", err)
+	}
+	select {
+	case <-time.After(readTime):
+		return strconv.FormatInt(now.UnixMilli(), 10), nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
 }
 
 // rewriteFile makes Redis rewrite its append-only file, and waits until that is done.
@@ -147,14 +170,15 @@ func waitForRewrite(ctx context.Context, client redis.UniversalClient) (succeede
 	}
 }
 
-// eraseStream deletes the entries of an account from a stream, page by page. group is its consumer group, or empty.
+// eraseStream deletes the entries of an account from a stream, page by page, up to the ID end. group is its consumer group, or
+// empty.
 func eraseStream(
-	ctx context.Context, conn *redisconn.Conn, script *redis.Script, key, account, group string,
+	ctx context.Context, conn *redisconn.Conn, script *redis.Script, key, account, group, end string,
 ) (deleted int, err error) {
 	const operation = "delete the entries of an account"
 	for next := "-"; next != ""; {
 		start := time.Now()
-		reply, err := script.Run(ctx, conn.Commands(), []string{key}, next, pageLen, account, group).Slice()
+		reply, err := script.Run(ctx, conn.Commands(), []string{key}, next, pageLen, account, group, end).Slice()
 		if err != nil {
 			return deleted, redisconn.WrapError(operation, err)
 		}

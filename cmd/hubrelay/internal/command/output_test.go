@@ -82,7 +82,7 @@ func TestOutput_List(t *testing.T) {
 func TestOutput_Print(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]string{
-		"-ojson": `{"a":"<&>"}` + "\n", "-ojsonl": `{"a":"<&>"}` + "\n", "-oyaml": "---\na: <&>\n",
+		"-ojson": `{"a":"<&>"}` + "\n", "-ojsonl": `{"a":"<&>"}` + "\n", "-oyaml": "---\na: \"<&>\"\n",
 	} {
 		var out strings.Builder
 		o := newOutput(t, flag)

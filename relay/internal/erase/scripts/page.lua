@@ -1,9 +1,9 @@
 -- erase_page deletes the entries of a page of a stream that have a field for which belongs(name, value) is true.
--- KEYS: stream. ARGV: first ID, maximum number of entries to check, account, consumer group or ''. The pending list of a
+-- KEYS: stream. ARGV: first ID, maximum number of entries to check, account, consumer group or '', last ID. The pending list of a
 -- group must not keep deleted entries.
 -- It returns the number of deleted entries, and the ID after the page, or '' at the end.
 local function erase_page(belongs)
-  local page = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
+  local page = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[5], 'COUNT', ARGV[2])
   local deleted = 0
   for _, entry in ipairs(page) do
     local fields = entry[2]
