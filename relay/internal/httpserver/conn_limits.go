@@ -86,10 +86,11 @@ type connLimiter struct {
 	requests        int
 	requestsOfGroup map[netip.Prefix]int
 	busyConns       map[*limitedConn]struct{}
-	// waiting are the HTTP/2 requests that arrived and whose handler has not begun. It never begins for requests that net/http
+	// waiting and waitingOfGroup count the HTTP/2 requests that arrived and whose handler has not begun. It never begins for requests that net/http
 	// rejects itself, such as those with a too large header. waitingConns are their connections.
-	waiting      int
-	waitingConns map[*limitedConn]struct{}
+	waiting        int
+	waitingOfGroup map[netip.Prefix]int
+	waitingConns   map[*limitedConn]struct{}
 	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
 	unfinished list.List // of *limitedConn
 }
@@ -109,7 +110,7 @@ func newConnLimiter(o Options) *connLimiter {
 		busyLog: rate.Sometimes{Interval: limitLogInterval},
 		ips:     make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
 		requestsOfGroup: make(map[netip.Prefix]int), busyConns: make(map[*limitedConn]struct{}),
-		waitingConns: make(map[*limitedConn]struct{}),
+		waitingOfGroup: make(map[netip.Prefix]int), waitingConns: make(map[*limitedConn]struct{}),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}
@@ -157,33 +158,64 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
-	if err == nil {
-		c.group, c.isProxy = clientaddr.Group(peer.Addr()), l.proxies.Contains(peer.Addr())
-	}
-	if err == nil && l.isBlocked(c.group) {
-		l.reject(ConnLimitResets, peer.Addr())
+	if err == nil && !l.joinAddress(c, peer.Addr()) {
 		return nil
 	}
-	if err == nil && l.limits.PerIP > 0 && !peer.Addr().Unmap().IsLoopback() && !c.isProxy {
-		if c.ip = l.ips[c.group]; c.ip == nil {
-			c.ip = &ipConns{group: c.group}
-		}
-		if c.ip.open >= l.limits.PerIP && !l.evict(&c.ip.idle) {
-			l.reject(ConnLimitIP, peer.Addr())
-			return nil
-		}
-	}
 	if l.limits.Total > 0 && l.open >= l.limits.Total && !l.evict(&l.idle) {
+		l.leaveAddress(c)
 		l.reject(ConnLimitTotal, netip.Addr{})
 		return nil
 	}
 	l.open++
-	if c.ip != nil {
-		c.ip.open++
-		l.ips[c.ip.group] = c.ip // again, if the last one of the address made room
-	}
 	l.observer.ConnectionOpened()
 	return c
+}
+
+// joinAddress counts a connection for an address, and reports whether the address may have another one. The caller holds l.mu.
+func (l *connLimiter) joinAddress(c *limitedConn, addr netip.Addr) bool {
+	c.group, c.isProxy = clientaddr.Group(addr), l.proxies.Contains(addr)
+	if l.isBlocked(c.group) {
+		l.reject(ConnLimitResets, addr)
+		return false
+	}
+	if l.limits.PerIP <= 0 || addr.Unmap().IsLoopback() || c.isProxy {
+		return true
+	}
+	ip := l.ips[c.group]
+	if ip == nil {
+		ip = &ipConns{group: c.group}
+	}
+	if ip.open >= l.limits.PerIP && !l.evict(&ip.idle) {
+		l.reject(ConnLimitIP, addr)
+		return false
+	}
+	c.ip = ip
+	ip.open++
+	l.ips[ip.group] = ip // again, if the last one of the address made room
+	return true
+}
+
+// leaveAddress ends the count of a connection for its address. The caller holds l.mu.
+func (l *connLimiter) leaveAddress(c *limitedConn) {
+	if c.ip == nil {
+		return
+	}
+	if c.ip.open--; c.ip.open == 0 {
+		delete(l.ips, c.ip.group)
+	}
+}
+
+// setClient makes a connection of a proxy count for its client. The caller closes the connection if the result is false, because
+// the client has reached a limit.
+func (l *connLimiter) setClient(c *limitedConn, addr netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.removed {
+		return false
+	}
+	isAllowed := l.joinAddress(c, addr)
+	l.setIdle(c, c.idle != nil) // also among the idle ones of the address
+	return isAllowed
 }
 
 func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
@@ -229,11 +261,7 @@ func (l *connLimiter) remove(c *limitedConn) {
 	l.setUnfinished(c, false)
 	l.setWaiting(c, 0)
 	l.open--
-	if c.ip != nil {
-		if c.ip.open--; c.ip.open == 0 {
-			delete(l.ips, c.ip.group)
-		}
-	}
+	l.leaveAddress(c)
 	l.observer.ConnectionClosed()
 }
 
@@ -342,30 +370,49 @@ type limitedConn struct {
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 
-	unanswered atomic.Int64 // bytes that were read since the last write or the start of a handler
-	busy       atomic.Bool  // a handler is running, or the connection was hijacked; guarded by connLimiter.mu for writing
+	inHandshake atomic.Bool  // of TLS, so bytes are encrypted
+	unanswered  atomic.Int64 // bytes that were read since the last write or the start of a handler
+	busy        atomic.Bool  // a handler is running, or the connection was hijacked; guarded by connLimiter.mu for writing
 }
 
-// Read implements net.Conn. It counts the connection as unfinished after unfinishedBytes without a handler or a response.
+// maxHello is the number of bytes that a client may send in a TLS handshake before its connection counts as unfinished. Usual
+// messages have 0.5 to 2 KiB, and a storm of clients that connect again must not exceed the limit.
+const maxHello = 8 << 10
+
+// Read implements net.Conn. After a TLS handshake, plainConn counts, because only it sees responses.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	before := c.unanswered.Add(int64(n)) - int64(n)
-	if before <= unfinishedBytes && before+int64(n) > unfinishedBytes && !c.busy.Load() {
-		c.limiter.mu.Lock()
-		defer c.limiter.mu.Unlock()
-		c.limiter.setUnfinished(c, true)
+	if c.inHandshake.Load() {
+		c.countRead(n, maxHello)
 	}
 	return n, err
 }
 
 // Write implements net.Conn.
 func (c *limitedConn) Write(b []byte) (int, error) {
-	if c.unanswered.Swap(0) > unfinishedBytes && !c.busy.Load() { // such as in a TLS handshake
-		c.limiter.mu.Lock()
-		c.limiter.setUnfinished(c, false)
-		c.limiter.mu.Unlock()
+	if c.inHandshake.Load() {
+		c.countWrite()
 	}
 	return c.Conn.Write(b)
+}
+
+// countRead counts bytes of a request. The connection is unfinished after more than limit bytes without a handler or a response.
+func (c *limitedConn) countRead(n int, limit int64) {
+	before := c.unanswered.Add(int64(n)) - int64(n)
+	if before <= limit && before+int64(n) > limit && !c.busy.Load() {
+		c.limiter.mu.Lock()
+		defer c.limiter.mu.Unlock()
+		c.limiter.setUnfinished(c, true)
+	}
+}
+
+// countWrite is called before a response.
+func (c *limitedConn) countWrite() {
+	if c.unanswered.Swap(0) > unfinishedBytes && !c.busy.Load() {
+		c.limiter.mu.Lock()
+		defer c.limiter.mu.Unlock()
+		c.limiter.setUnfinished(c, false)
+	}
 }
 
 // Close closes the connection and ends its count.

@@ -3,9 +3,11 @@ package httpserver
 import (
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"sync"
 
 	"github.com/pires/go-proxyproto"
@@ -28,9 +30,16 @@ func (l *plainListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &plainConn{Conn: conn, log: l.log}
-	c.limited, _ = rawConn(conn).(*limitedConn)
+	c.proxied, _ = conn.(*proxyproto.Conn)
+	limited, ok := rawConn(conn).(*limitedConn)
+	if !ok {
+		_ = conn.Close()
+		return nil, fmt.Errorf("accepted an uncounted connection: %T", conn)
+	}
+	c.limited = limited
 	if l.config != nil {
 		c.secure = tls.Server(conn, l.config)
+		c.limited.inHandshake.Store(true)
 		c.Conn = c.secure
 	}
 	return c, nil
@@ -38,9 +47,10 @@ func (l *plainListener) Accept() (net.Conn, error) {
 
 // plainConn is an accepted connection. Read and Write have unencrypted bytes.
 type plainConn struct {
-	net.Conn              // secure with TLS
-	secure   *tls.Conn    // nil without TLS
-	limited  *limitedConn // the connection below TLS and the PROXY protocol
+	net.Conn                  // secure with TLS
+	secure   *tls.Conn        // nil without TLS
+	proxied  *proxyproto.Conn // the connection of a trusted proxy, or nil; it may have a header of the PROXY protocol
+	limited  *limitedConn     // the connection below TLS and the PROXY protocol
 	log      *slog.Logger
 	requests requestCounter // of the bytes read
 
@@ -51,17 +61,37 @@ type plainConn struct {
 
 // Read implements net.Conn. The first call completes the TLS handshake.
 func (c *plainConn) Read(b []byte) (int, error) {
-	if c.secure != nil {
+	if c.secure != nil && c.limited.inHandshake.Load() {
 		if err := c.secure.Handshake(); err != nil {
 			c.reportHandshake.Do(func() { c.rejectHandshake(err) })
 			return 0, err
 		}
+		c.limited.inHandshake.Store(false)
+		c.limited.countWrite()
 	}
 	n, err := c.Conn.Read(b)
-	if requests := c.requests.countRequests(b[:n]); requests > 0 && c.limited != nil {
+	if c.proxied != nil {
+		if !c.identifyClient() {
+			return 0, net.ErrClosed
+		}
+		c.proxied = nil
+	}
+	c.limited.countRead(n, unfinishedBytes)
+	if requests := c.requests.countRequests(b[:n]); requests > 0 {
 		c.limited.limiter.addWaiting(c.limited, requests)
 	}
 	return n, err
+}
+
+// identifyClient makes the connection count for the client that the PROXY protocol names, if it does. It reports false if that
+// client has reached a limit.
+func (c *plainConn) identifyClient() bool {
+	header := c.proxied.ProxyHeader()
+	if header == nil || header.Command.IsLocal() {
+		return true
+	}
+	client, err := netip.ParseAddrPort(header.SourceAddr.String())
+	return err != nil || c.limited.limiter.setClient(c.limited, client.Addr())
 }
 
 // rejectHandshake logs a failed handshake. A client that speaks HTTP without TLS gets a response.
@@ -75,6 +105,7 @@ func (c *plainConn) rejectHandshake(err error) {
 
 // Write writes b, or the envelope if b is a 4xx or 5xx response of net/http.
 func (c *plainConn) Write(b []byte) (int, error) {
+	c.limited.countWrite()
 	if e := parseNetHTTPError(b); e != nil {
 		if err := writeRawError(c.Conn, e); err != nil {
 			return 0, err

@@ -8,11 +8,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
@@ -62,7 +64,7 @@ func TestHTTP2_LimitsRequestsThatNetHTTPRejects(t *testing.T) {
 			var counts connCounts
 			tt.options.ConnObserver = &counts
 			s := run(t, tt.options)
-			for range maxWaiting/maxStreams + 1 {
+			for range maxGroupWaiting/maxStreams + 1 {
 				conn := dial(t, s)
 				if tt.options.CertFile != "" {
 					conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // a test certificate
@@ -82,6 +84,60 @@ func TestHTTP2_LimitsRequestsThatNetHTTPRejects(t *testing.T) {
 		})
 	}
 }
+
+// A client behind a trusted proxy that forwards bytes has the limits of its own address, which the PROXY protocol names.
+func TestProxyProtocol_LimitsClients(t *testing.T) {
+	t.Parallel()
+	var counts connCounts
+	s := run(t, Options{
+		ConnObserver: &counts, ConnLimits: ConnLimits{PerIP: maxGroupWaiting/maxStreams + 3},
+		TrustedProxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
+	})
+	connect := func(client string) net.Conn {
+		conn := dial(t, s)
+		if _, err := io.WriteString(conn, "PROXY TCP4 "+client+" 127.0.0.1 4711 80\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		return conn
+	}
+	invalid := []hpack.HeaderField{{Name: "connection", Value: "x"}}
+	for range maxGroupWaiting/maxStreams + 2 {
+		sendRequests(t, connect("198.51.100.7"), invalid)
+	}
+	testkit.WaitFor(t, "a closed connection", func() bool { return counts.evicted.Load() > 0 })
+	testkit.WaitFor(t, "a blocked address", func() bool {
+		conn := connect("198.51.100.7")
+		sendRequests(t, conn, invalid)
+		return counts.rejectedResets.Load() > 0
+	})
+	other := connect("198.51.100.8")
+	if _, err := io.WriteString(other, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(other), nil)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("another client of the proxy: got %v, %v", res, err)
+	}
+	_ = res.Body.Close()
+}
+
+// A client of TLS 1.3 can make the server write at any time. That is no response to an unfinished header.
+func TestPlainConn_RawWritesAreNoResponses(t *testing.T) {
+	t.Parallel()
+	limiter := newConnLimiter(Options{})
+	limited := &limitedConn{limiter: limiter, Conn: discardConn{}}
+	limited.countRead(2*unfinishedBytes, unfinishedBytes)
+	if _, err := limited.Write([]byte("an answer to a KeyUpdate")); err != nil || limiter.unfinished.Len() != 1 {
+		t.Errorf("got %d unfinished connections, want 1 (%v)", limiter.unfinished.Len(), err)
+	}
+	if _, err := (&plainConn{Conn: limited, limited: limited}).Write([]byte("a response")); err != nil || limiter.unfinished.Len() != 0 {
+		t.Errorf("got %d unfinished connections after a response, want 0 (%v)", limiter.unfinished.Len(), err)
+	}
+}
+
+type discardConn struct{ net.Conn }
+
+func (discardConn) Write(b []byte) (int, error) { return len(b), nil }
 
 // sendRequests sends maxStreams requests with extra header fields and allows no byte of a response.
 func sendRequests(t *testing.T, conn net.Conn, fields []hpack.HeaderField) {

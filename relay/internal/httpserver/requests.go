@@ -26,16 +26,17 @@ const (
 	maxHeaderFields = 100
 	// maxUnfinished limits the HTTP/1 connections with an unfinished header of more than unfinishedBytes. A header of many
 	// fields takes up to 400 KiB. If there are more, the oldest of the busiest address is closed.
-	maxUnfinished, unfinishedBytes = 512, 1 << 10
+	maxUnfinished, unfinishedBytes = 256, 1 << 10
 	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress, in total and per address, without event
 	// streams. A client that reads no responses would otherwise keep a goroutine and up to 16 KiB of header for each.
 	// HTTP/1 needs no such limit, because each request holds a connection. At the total limit, the address with the most
 	// requests makes room, so a few addresses cannot lock out the others.
 	maxRequests, maxGroupRequests = 4000, 400
-	// maxWaiting limits the HTTP/2 requests whose handler has not begun, or that net/http rejected itself, as long as their
-	// connections are open. If there are more, the busiest connection of the busiest address is closed. Each may keep up to
-	// 28 KiB until its client has read the response.
-	maxWaiting = 4000
+	// maxWaiting and maxGroupWaiting limit the HTTP/2 requests whose handler has not begun, or that net/http rejected itself, as
+	// long as their connections are open, in total and per address. If there are more, the busiest connection of the address
+	// (or of the busiest one) is closed, and at the second time within blockTime the address is blocked. Each request may keep
+	// up to 28 KiB until its client has read the response.
+	maxWaiting, maxGroupWaiting = 4000, 1000
 	// responseTime is the time within which a client must read the response to a request that called EndSoon.
 	responseTime = 10 * time.Second
 )
@@ -161,8 +162,17 @@ func (l *connLimiter) addWaiting(c *limitedConn, requests int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.setWaiting(c, c.waiting+requests)
-	if l.waiting > maxWaiting {
-		l.closeMostWaiting()
+	switch {
+	case l.waitingOfGroup[c.group] > maxGroupWaiting:
+		l.closeMostWaiting(c.group)
+	case l.waiting > maxWaiting:
+		busiest := c.group
+		for group, n := range l.waitingOfGroup {
+			if n > l.waitingOfGroup[busiest] {
+				busiest = group
+			}
+		}
+		l.closeMostWaiting(busiest)
 	}
 }
 
@@ -172,27 +182,31 @@ func (l *connLimiter) setWaiting(c *limitedConn, requests int) {
 		requests = 0
 	}
 	l.waiting += requests - c.waiting
+	if l.waitingOfGroup[c.group] += requests - c.waiting; l.waitingOfGroup[c.group] == 0 {
+		delete(l.waitingOfGroup, c.group)
+	}
 	c.waiting = requests
 	if l.waitingConns[c] = struct{}{}; requests == 0 {
 		delete(l.waitingConns, c)
 	}
 }
 
-// closeMostWaiting closes the connection with the most waiting requests of the address with the most. The caller holds l.mu.
-func (l *connLimiter) closeMostWaiting() {
-	ofGroup := make(map[netip.Prefix]int)
-	for c := range l.waitingConns {
-		ofGroup[c.group] += c.waiting
-	}
+// closeMostWaiting closes the connection of an address with the most waiting requests. The caller holds l.mu.
+func (l *connLimiter) closeMostWaiting(group netip.Prefix) {
 	var most *limitedConn
 	for c := range l.waitingConns {
-		if most == nil || ofGroup[c.group] > ofGroup[most.group] || c.group == most.group && c.waiting > most.waiting {
+		if c.group == group && (most == nil || c.waiting > most.waiting) {
 			most = c
 		}
 	}
+	if most == nil {
+		return
+	}
 	l.busyLog.Do(func() {
-		l.log.Warn("connection with the most rejected HTTP/2 requests was closed", "request_count", l.waiting, "remote", most.group)
+		l.log.Warn("connection with the most rejected HTTP/2 requests was closed", "request_count", l.waitingOfGroup[group],
+			"remote", group)
 	})
+	l.blockSecondTime(group)
 	l.remove(most)
 	_ = most.Conn.Close()
 	l.observer.ConnectionEvicted()

@@ -29,9 +29,20 @@ func (l *connLimiter) blockAddress(group netip.Prefix) {
 	}
 	l.blocked[group] = now.Add(blockTime)
 	l.blockLog.Do(func() {
-		l.log.Warn("too many reset requests, the address is blocked; if it is a proxy, add it to server.trusted_proxies",
+		l.log.Warn("too many reset or rejected requests, the address is blocked; if it is a proxy, add it to server.trusted_proxies",
 			"remote", group, "duration", blockTime)
 	})
+}
+
+// blockSecondTime blocks an address if it is called twice within blockTime. The first call notes the time as the end of a block
+// that is already over. The caller holds l.mu.
+func (l *connLimiter) blockSecondTime(group netip.Prefix) {
+	now := time.Now()
+	if last, ok := l.blocked[group]; ok && now.Sub(last) < blockTime {
+		l.blockAddress(group)
+	} else if ok || len(l.blocked) < maxBlocked {
+		l.blocked[group] = now
+	}
 }
 
 // isBlocked reports whether an address has reset too many requests. The caller holds l.mu.

@@ -28,7 +28,9 @@ const (
 	minFetchInterval = 10 * time.Second
 
 	fetchTimeout = 5 * time.Second
-	maxKeySet    = 1 << 20
+	maxKeySet    = 1 << 20 // bytes
+	// maxKeys limits the keys of an issuer, because a token without a key ID is verified with each of them.
+	maxKeys = 100
 )
 
 // ErrUnavailable means that the keys of the issuer are unknown now.
@@ -168,8 +170,11 @@ func parseKeySet(text []byte) (*jose.JSONWebKeySet, error) {
 			usable.Keys = append(usable.Keys, key)
 		}
 	}
-	if len(usable.Keys) == 0 {
+	switch n := len(usable.Keys); {
+	case n == 0:
 		return nil, errors.New("the JWKS has no public key for signatures")
+	case n > maxKeys:
+		return nil, fmt.Errorf("the JWKS has %d keys, the maximum is %d", n, maxKeys)
 	}
 	return &usable, nil
 }

@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -268,7 +269,11 @@ func TestRemoteKeys_NeverReached(t *testing.T) {
 	i.publish(key)
 	closed := httptest.NewServer(http.NotFoundHandler())
 	closed.Close()
-	for name, url := range map[string]string{"closed": closed.URL, "redirect": redirect.URL, "no JWKS": html.URL} {
+	many := newIssuer(t)
+	many.publish(slices.Repeat([]jose.JSONWebKey{key}, maxKeys+1)...)
+	for name, url := range map[string]string{
+		"closed": closed.URL, "redirect": redirect.URL, "no JWKS": html.URL, "too many keys": many.URL,
+	} {
 		if _, code := verify(newTestVerifier(NewRemoteKeys(url)), sign(t, key, jose.ES256, validClaims())); code !=
 			relay.CodeAuthUnavailable {
 			t.Errorf("%s: got code %q, want %s", name, code, relay.CodeAuthUnavailable)
