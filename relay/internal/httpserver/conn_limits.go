@@ -86,8 +86,8 @@ type connLimiter struct {
 	requests        int
 	requestsOfGroup map[netip.Prefix]int
 	busyConns       map[*limitedConn]struct{}
-	// waiting and waitingOfGroup count the HTTP/2 requests that arrived and whose handler has not begun. It never begins for requests that net/http
-	// rejects itself, such as those with a too large header. waitingConns are their connections.
+	// waiting and waitingOfGroup count the HTTP/2 requests that arrived and whose handler has not begun. It never begins for
+	// requests that net/http rejects itself, such as those with a too large header. waitingConns are their connections.
 	waiting        int
 	waitingOfGroup map[netip.Prefix]int
 	waitingConns   map[*limitedConn]struct{}
