@@ -109,7 +109,7 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 				Error: "the one that counts",
 			}
 			if d.GetNotifications()[0].GetTopic() == "large" {
-				wrong.Error = strings.Repeat("x", wire.MaxResponse)
+				wrong.Error = strings.Repeat("x", wire.MaxAckMessage)
 			}
 			err := stream.Send(&sinkv1.DeliverResponse{Acks: []*sinkv1.Ack{
 				ok("unknown", 1), ok(d.GetId(), d.GetAttempt()+1), wrong, ok(d.GetId(), d.GetAttempt()), {},

@@ -70,7 +70,7 @@ func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (c
 		return nil, "", err
 	}
 	streaming, cancel := context.WithCancel(context.Background())
-	w, err := service.Deliver(streaming)
+	w, err := service.Deliver(streaming, grpc.MaxCallRecvMsgSize(wire.MaxAckMessage))
 	if err != nil {
 		cancel()
 		return nil, "", fmt.Errorf("open the stream of deliveries: %w", err)

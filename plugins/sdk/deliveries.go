@@ -122,8 +122,8 @@ func (w *deliveryWork) close() {
 	w.wakeUp()
 }
 
-// maxAcks is the maximum number of acknowledgments in one message.
-const maxAcks = 1024
+// maxAcks is the maximum number of acknowledgments in one message, so it cannot exceed [wire.MaxAckMessage].
+const maxAcks = 256
 
 // send grants the first credits, then sends acknowledgments, each with a new credit.
 func (w *deliveryWork) send(

@@ -196,9 +196,11 @@ const (
 	Version = 1
 	// MaxMessage is the maximum size of a message to the plugin in bytes.
 	MaxMessage = 64 << 20
-	// MaxResponse is the maximum size of a message from the plugin in bytes. Decoded, many small acknowledgments need much
-	// more memory.
+	// MaxResponse is the maximum size of a message from the plugin in bytes.
 	MaxResponse = 4 << 20
+	// MaxAckMessage is the maximum size of a message from the plugin on the stream of deliveries, in bytes. It is smaller,
+	// because small acknowledgments need a hundred times as much memory when decoded.
+	MaxAckMessage = 1 << 20
 	// Window is the maximum number of unread bytes on a stream.
 	Window = 1 << 20
 	// MaxCredits is the maximum number of deliveries that a plugin may have at once.
