@@ -13,6 +13,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -222,12 +223,7 @@ func (s *Sink) userName() string {
 // redact removes secrets from the error of a library.
 func (s *Sink) redact(text string) string {
 	password, _ := s.readPassword()
-	for _, secret := range []string{s.config.Password, password, s.readToken()} {
-		if len(secret) > 2 {
-			text = strings.ReplaceAll(text, secret, "…")
-		}
-	}
-	return text
+	return redact.New(s.config.Password, password, s.readToken()).Text(text)
 }
 
 // readPassword returns the content of the password file if there is one, otherwise the configured password.

@@ -219,7 +219,7 @@ func (to destination) classifyAttempt(a *attempt, err error) error {
 	}
 	switch {
 	case a.status != 0: // even if the time has ended since
-		failed := newError("status %d: %s", a.status, relay.Truncate(message.SingleLine(string(a.body)), 200))
+		failed := newError("status %d: %s", a.status, relay.Truncate(to.redact(message.SingleLine(string(a.body))), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return relay.Permanent(failed)

@@ -277,6 +277,19 @@ func TestDestination_RedactAllEncodings(t *testing.T) {
 	}
 }
 
+// A secret at the end of the part of a response that errors contain is not cut into a part that nothing recognizes.
+func TestDestination_RedactsBeforeTruncation(t *testing.T) {
+	s := New(&Config{URLs: []string{"ntfy://user:ntfy-s3cret-password@ntfy.sh/topic"}})
+	list, err := s.config.parseDestinations()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &attempt{ctx: t.Context(), status: 500, body: []byte(strings.Repeat("x", 190) + "ntfy-s3cret-password")}
+	if err := list[0].classifyAttempt(a, nil); err == nil || strings.Contains(err.Error(), "ntfy-s") {
+		t.Errorf("got error %v", err)
+	}
+}
+
 func TestSink_ResponseStatus(t *testing.T) {
 	for _, c := range []struct {
 		status int

@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/envelope"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -160,7 +161,7 @@ func (c *Client) doRequest(
 		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, parseError(response, text)
+		return nil, c.parseError(response, text)
 	}
 	if len(text) > maxResponseBody {
 		return nil, fmt.Errorf("the response is larger than %d bytes", maxResponseBody)
@@ -207,8 +208,8 @@ func (c *Client) logger() *slog.Logger {
 	return c.Log
 }
 
-// parseError converts an error response, with or without an error envelope.
-func parseError(response *http.Response, text []byte) *Error {
+// parseError converts an error response, with or without an error envelope. Its texts contain neither the key nor otherSecrets.
+func (c *Client) parseError(response *http.Response, text []byte, otherSecrets ...string) *Error {
 	var body struct{ Error envelope.Error }
 	result := &Error{Status: response.StatusCode}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
@@ -217,10 +218,10 @@ func parseError(response *http.Response, text []byte) *Error {
 	if json.Unmarshal(text, &body) != nil {
 		return result
 	}
+	secrets := redact.New(append(otherSecrets, c.Key)...)
+	clean := func(s string) string { return relay.Truncate(secrets.Text(s), maxErrorText) }
 	e := body.Error
-	result.Code, result.Source, result.Extra = relay.Code(truncateText(string(e.Code))), truncateText(e.Source), e.Extra
-	result.Title, result.Detail = truncateText(e.Title), truncateText(e.Detail)
+	result.Code, result.Source, result.Extra = relay.Code(clean(string(e.Code))), clean(e.Source), e.Extra
+	result.Title, result.Detail = clean(e.Title), clean(e.Detail)
 	return result
 }
-
-func truncateText(s string) string { return relay.Truncate(s, maxErrorText) }

@@ -151,6 +151,11 @@ func TestToken_ErrorResponses(t *testing.T) {
 			},
 			"422.invalid-argument at /1/topic: D",
 		},
+		{
+			"repeats the key", 401, `{"error":{"code":"401.x","detail":"the key is secret, in base64 dTpzZWNyZXQ="}}`,
+			Error{Code: "401.x", Detail: "the key is (redacted), in base64 dTp(redacted)Q="},
+			"(redacted)",
+		},
 		{"page of a proxy", 502, "<html>", Error{}, "check the address"},
 		{"no code", 404, "{}", Error{}, "404 Not Found"},
 		{"invalid envelope", 400, `{"error":{"code":7}}`, Error{}, "400"},

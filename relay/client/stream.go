@@ -307,7 +307,7 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, _ := io.ReadAll(response.Body) // gorilla/websocket stores at most the first KiB
-	responseErr := parseError(response, text)
+	responseErr := l.client.parseError(response, text, token)
 	if responseErr.Status == http.StatusUnauthorized {
 		l.tokenRejections++
 	}

@@ -66,12 +66,17 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	if err != nil {
 		return nil, a.api.RedactError(ctx, err, token)
 	}
-	text = []byte(redact.New(token).Text(string(text)))
-	said := &relay.ResponseError{
-		Status: resp.StatusCode, Body: relay.Truncate(strings.ToValidUTF8(string(text), ""), httpclient.MaxResponseBody),
-	}
+	secrets := redact.New(token)
+	body = []byte(secrets.Text(strings.ToValidUTF8(string(text), "")))
+	said := &relay.ResponseError{Status: resp.StatusCode, Body: relay.Truncate(string(body), httpclient.MaxResponseBody)}
 	var response apiResponse
 	bad := json.Unmarshal(text, &response) != nil
+	// JSON has more ways to write the token than the text above.
+	response.Error, response.Needed = secrets.Text(response.Error), secrets.Text(response.Needed)
+	response.Provided = secrets.Text(response.Provided)
+	for i, m := range response.Metadata.Messages {
+		response.Metadata.Messages[i] = secrets.Text(m)
+	}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests || response.Error == "ratelimited" ||
 		response.Error == "rate_limited":

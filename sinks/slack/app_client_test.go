@@ -59,6 +59,15 @@ func TestAppConformance(t *testing.T) {
 	})
 }
 
+// escapeJSON writes each character of a text in ASCII as an escape sequence.
+func escapeJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		fmt.Fprintf(&b, `\u%04x`, r)
+	}
+	return b.String()
+}
+
 func TestAppErrors(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -79,6 +88,10 @@ func TestAppErrors(t *testing.T) {
 		},
 		{
 			200, `{"ok":false,"error":"missing_scope","needed":"` + testToken + `"}`, relay.OutcomeGone,
+			"lacks the scope (redacted): add it",
+		},
+		{
+			200, `{"ok":false,"error":"missing_scope","needed":"` + escapeJSON(testToken) + `"}`, relay.OutcomeGone,
 			"lacks the scope (redacted): add it",
 		},
 		{

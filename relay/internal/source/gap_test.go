@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
 
@@ -72,7 +73,8 @@ func TestSource_LimitsGaps(t *testing.T) {
 	const gaps = 200
 	u := startUpstream(t, func(_ int, ws *websocket.Conn, _ map[string][]string) {
 		for i := range gaps {
-			send(ws, fmt.Sprintf(`{"topic":"hubrelay.resync","object":{"error":"trimmed"},"context":{"hub_id":"h"},"cursor":"c%d"}`, i))
+			send(ws, fmt.Sprintf(`{"topic":"hubrelay.resync","object":{"error":"trimmed"},"context":{"hub_id":"h"},"cursor":"c%d",`+
+				`"hubrelay_via":["near",%q]}`, i, strings.Repeat("x", 30<<10)))
 		}
 		waitForClose(ws)
 	})
@@ -92,6 +94,13 @@ func TestSource_LimitsGaps(t *testing.T) {
 		t.Errorf("got %d lines of the log, want at most 10 and a few more", n)
 	}
 	r.expectLog(strings.TrimSpace(strings.Repeat(" ~", int(reports.Load()))))
+	list, err := eventlog.New(r.b, r.b.Keys()).Range(t.Context(), 0, "", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := string(list[0].Data); len(text) > 1<<10 || !strings.Contains(text, "near") {
+		t.Errorf("got a resync of %d bytes, want a short one with the path of relays: %.300s", len(text), text)
+	}
 }
 
 // The gap of an unknown cursor is stored after the upstream is connected again, because clients that refetch their

@@ -206,8 +206,9 @@ func (t *session) isStaleCursor(err error) bool {
 		t.cursor != ""
 }
 
-// maxVia is the maximum number of listed relays, as for notifications.
-const maxVia = 16
+// maxVia is the maximum number of listed relays, as for notifications. Longer IDs than maxRelayID are dropped; a relay has 16
+// characters.
+const maxVia, maxRelayID = 16, 64
 
 func readResync(data []byte) (reason string, via []string) {
 	var resync struct {
@@ -217,5 +218,6 @@ func readResync(data []byte) (reason string, via []string) {
 	if json.Unmarshal(data, &resync) != nil || resync.Object.Error == "" {
 		return "no reason given", nil
 	}
-	return fmt.Sprintf("%q", relay.Truncate(resync.Object.Error, 300)), resync.Via[:min(len(resync.Via), maxVia)]
+	via = slices.DeleteFunc(resync.Via, func(id string) bool { return len(id) > maxRelayID })
+	return fmt.Sprintf("%q", relay.Truncate(resync.Object.Error, 300)), via[:min(len(via), maxVia)]
 }

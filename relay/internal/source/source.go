@@ -219,7 +219,14 @@ type message struct {
 // isNotification reports whether the message is a notification.
 func (m *message) isNotification() bool { return m.data != nil && m.rejectReason == "" }
 
-func (m *message) size() int64 { return int64(min(len(m.data)+len(m.cursor)+256, maxWaiting)) }
+// size returns the memory of a waiting message in bytes.
+func (m *message) size() int64 {
+	size := len(m.data) + len(m.cursor) + len(m.gap) + 256
+	for _, id := range m.relayPath {
+		size += len(id)
+	}
+	return int64(min(size, maxWaiting))
+}
 
 // enqueue passes a message to the writer. It blocks while too many messages are waiting.
 func (t *session) enqueue(ctx context.Context, m message) error {

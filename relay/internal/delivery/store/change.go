@@ -45,7 +45,7 @@ func (s *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]
 	for i, outcome := range reply {
 		outcomes[i] = ChangeOutcome(outcome)
 	}
-	return outcomes, s.signalFreedRoom(ctx)
+	return outcomes, s.signalChange(ctx)
 }
 
 // Dropped is the result of [Retries.Drop] for one delivery.
@@ -74,7 +74,7 @@ func (s *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Droppe
 		list[i].Outcome = ChangeOutcome(reply[2*i])
 		list[i].Record, _ = DecodeRecord(reply[2*i+1])
 	}
-	return list, s.signalFreedRoom(ctx)
+	return list, s.signalChange(ctx)
 }
 
 func toArgs(ids []string) []any {

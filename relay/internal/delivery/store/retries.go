@@ -148,7 +148,7 @@ func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 		}
 		total += int(n)
 		if n > 0 && total == int(n) || next == "" { // the first deliveries are due, or the last
-			if err := s.signalFreedRoom(ctx); err != nil {
+			if err := s.signalChange(ctx); err != nil {
 				return total, err
 			}
 		}

@@ -39,6 +39,8 @@ type SinkState struct {
 var (
 	//go:embed scripts/pause.lua
 	pauseSource string
+	//go:embed scripts/signal_change.lua
+	signalChangeSource string
 	//go:embed scripts/disable.lua
 	disableSource string
 	//go:embed scripts/enable.lua
@@ -46,10 +48,11 @@ var (
 	//go:embed scripts/resume.lua
 	resumeSource string
 
-	pauseScript   = redisconn.NewScript(pauseSource)
-	disableScript = redisconn.NewScript(disableSource)
-	enableScript  = redisconn.NewScript(enableSource)
-	resumeScript  = redisconn.NewScript(resumeSource)
+	pauseScript        = redisconn.NewScript(pauseSource)
+	signalChangeScript = redisconn.NewScript(signalChangeSource)
+	disableScript      = redisconn.NewScript(disableSource)
+	enableScript       = redisconn.NewScript(enableSource)
+	resumeScript       = redisconn.NewScript(resumeSource)
 )
 
 // States stores the states of sinks.

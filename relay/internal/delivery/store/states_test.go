@@ -53,6 +53,24 @@ func TestStates_DisablesAndEnables(t *testing.T) {
 	}
 }
 
+// On a full Redis, operators can still pause a sink, which stops what fills it.
+func TestStates_ChangeOnFullRedis(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.States.Pause(t.Context(), testSink); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.States.Resume(t.Context(), testSink); err != nil {
+		t.Error(err)
+	}
+	if n := s.Commands().Get(t.Context(), ChangesKey(s.Keys())).Val(); n != "2" {
+		t.Errorf("got the number of changes %q, want 2", n)
+	}
+}
+
 func TestStates_ResumeReportsDisabledSink(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -56,22 +56,10 @@ func (d db) retryKeys(sink string, own ...string) []string {
 	return append(keys, OrderKey(d.keys, sink), OrderMembersKey(d.keys, sink))
 }
 
-// signalChange makes all nodes check all sinks within about a second.
+// signalChange makes all nodes check all sinks within about a second. It also works on a full Redis.
 func (d db) signalChange(ctx context.Context) error {
-	if err := d.client.Incr(ctx, ChangesKey(d.keys)).Err(); err != nil {
-		return redisconn.WrapError("signal a change of sinks", err)
-	}
-	return nil
-}
-
-// signalFreedRoom is signalChange after a change that also works on a full Redis, which rejects the signal. Nodes then see
-// the change a few seconds later.
-func (d db) signalFreedRoom(ctx context.Context) error {
-	var rejected redis.Error
-	if err := d.signalChange(ctx); err != nil && !errors.As(err, &rejected) {
-		return err
-	}
-	return nil
+	err := signalChangeScript.Run(ctx, d.client, []string{ChangesKey(d.keys)}).Err()
+	return redisconn.WrapError("signal a change of sinks", err)
 }
 
 // Forget removes everything of a sink that no node has configured. Dead letters are removed only if deadLetters is set.
