@@ -38,6 +38,10 @@ func ResyncMessage(hub, account, reason string) []byte {
 	return streamMessage(TopicResync, hub, account, "gap", reason)
 }
 
+// IDHeader is the header of a token response with the ID of the relay. Other relays that copy its notifications list it in
+// hubrelay_via, to detect loops.
+const IDHeader = "Hubrelay-Relay-Id"
+
 // ResyncEntry returns a [ResyncMessage] for the relay's own log, used if notifications of an upstream are missing.
 // via lists the relays that the entry has passed, the first one first. Relays use it to detect loops.
 func ResyncEntry(hub, reason string, via []string) []byte {

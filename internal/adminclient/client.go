@@ -127,33 +127,29 @@ func Call[Request, Response any](
 	return response, err
 }
 
-// checkPageLength rejects a page of more than maxEntries entries, which would need hundreds of times its size when decoded.
+// checkPageLength rejects a page of more than maxEntries entries, which would need hundreds of times its size when decoded. Lists
+// within an entry are not limited.
 func checkPageLength(body []byte) error {
-	d := json.NewDecoder(bytes.NewReader(body))
+	var page struct{ Data entryCounter } // the decoder finds the same members as for the page itself
+	return json.Unmarshal(body, &page)
+}
+
+type entryCounter struct{}
+
+// UnmarshalJSON returns an error if a list has too many entries.
+func (*entryCounter) UnmarshalJSON(list []byte) error {
+	d := json.NewDecoder(bytes.NewReader(list))
+	if start, _ := d.Token(); start != json.Delim('[') {
+		return nil // decoding the page reports another type
+	}
 	var skipped json.RawMessage
-	for _, err := d.Token(); err == nil && d.More(); {
-		name, err := d.Token()
-		if err != nil {
+	for n := 1; d.More(); n++ {
+		if n > maxEntries {
+			return fmt.Errorf("the page has more than %d entries", maxEntries)
+		}
+		if err := d.Decode(&skipped); err != nil {
 			return err
 		}
-		if name != "data" {
-			if err := d.Decode(&skipped); err != nil {
-				return err
-			}
-			continue
-		}
-		if start, err := d.Token(); err != nil || start != json.Delim('[') {
-			return err
-		}
-		for n := 1; d.More(); n++ {
-			if n > maxEntries {
-				return fmt.Errorf("the page has more than %d entries", maxEntries)
-			}
-			if err := d.Decode(&skipped); err != nil {
-				return err
-			}
-		}
-		return nil
 	}
 	return nil
 }

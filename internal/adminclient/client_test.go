@@ -13,13 +13,16 @@ import (
 // A daemon that returns millions of tiny entries cannot fill the memory of a command.
 func TestCall_LimitsEntriesOfPage(t *testing.T) {
 	t.Parallel()
+	tooMany := "[" + strings.Repeat("{},", 1_000_000) + "{}]"
 	for name, tt := range map[string]struct {
 		body string
 		want string
 	}{
+		"a second list":      {`{"data":[],"data":` + tooMany + `}`, "more than 10000 entries"},
+		"another case":       {`{"DATA":` + tooMany + `}`, "more than 10000 entries"},
 		"a page":             {`{"next":"x","data":[` + strings.Repeat("{},", 999) + `{}]}`, ""},
 		"no entries":         {`{"data":[]}`, ""},
-		"too many entries":   {`{"next":{"a":[1]},"data":[` + strings.Repeat("{},", 1_000_000) + `{}]}`, "more than 10000 entries"},
+		"too many entries":   {`{"next":{"a":[1]},"data":` + tooMany + `}`, "more than 10000 entries"},
 		"data is not a list": {`{"data":7}`, "cannot unmarshal"},
 	} {
 		daemon := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -98,8 +98,8 @@ func (w *Watcher) checkFile() (sum [sha256.Size]byte, ok bool) {
 	return sum, true
 }
 
-// maxFile is the number of bytes of a file that are compared. Every loader rejects a longer file.
-const maxFile = 64 << 20
+// maxCompared is the number of bytes of a file that are compared. Loaders reject files that are longer.
+const maxCompared = 64 << 20
 
 // hashFile returns the hash of a file's content. It does not wait for the writer of a pipe.
 func hashFile(path string) (sum [sha256.Size]byte, err error) {
@@ -109,7 +109,7 @@ func hashFile(path string) (sum [sha256.Size]byte, err error) {
 	}
 	defer func() { _ = f.Close() }()
 	h := sha256.New()
-	if _, err := io.Copy(h, io.LimitReader(f, maxFile)); err != nil {
+	if _, err := io.Copy(h, io.LimitReader(f, maxCompared)); err != nil {
 		return sum, err
 	}
 	return [sha256.Size]byte(h.Sum(nil)), nil

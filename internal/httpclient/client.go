@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 )
 
 const (
@@ -52,13 +53,11 @@ type Response struct {
 }
 
 // Post sends body once and returns the response, whatever its status. It does not follow redirects. It blocks until the
-// response arrives or ctx ends. Its errors and the response contain no part of the URL except the host, and none of otherSecrets.
-func (c *Client) Post(
-	ctx context.Context, t *Target, header http.Header, body []byte, otherSecrets ...string,
-) (*Response, error) {
+// response arrives or ctx ends. Its errors and the body of the response contain no part of the URL except the host.
+func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body []byte) (*Response, error) {
 	resp, err := c.transport.Post(ctx, &Request{Head: NewRequestTemplate(t.URL(), header.Clone()), Body: body})
 	if err != nil {
-		return nil, t.RedactError(ctx, err, otherSecrets...)
+		return nil, t.RedactError(ctx, err, t.secrets)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	result := &Response{Status: resp.StatusCode, Header: resp.Header}
@@ -66,17 +65,16 @@ func (c *Client) Post(
 		// The body is the raw connection. A read from it would not end with ctx.
 		return result, nil
 	}
-	result.Body, result.Truncated = t.ReadResponse(resp.Body, otherSecrets...)
+	result.Body, result.Truncated = ReadResponse(resp.Body, t.secrets)
 	return result, nil
 }
 
 // Close closes idle connections. It may be called twice.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// ReadResponse returns the start of a response body as described at [Response]. It redacts the target's secrets and
-// otherSecrets. It then drains a limited part of the rest to make the connection reusable.
-func (t *Target) ReadResponse(body io.Reader, otherSecrets ...string) (text string, truncated bool) {
-	secrets := t.secrets.With(otherSecrets...)
+// ReadResponse returns the start of a response body as described at [Response], without secrets. It then drains a limited part
+// of the rest to make the connection reusable.
+func ReadResponse(body io.Reader, secrets redact.Secrets) (text string, truncated bool) {
 	// A secret that starts before the limit is read to its end. Otherwise it would not be recognized.
 	limit := MaxResponseBody + secrets.MaxLength()
 	raw, err := io.ReadAll(io.LimitReader(body, int64(limit)))
@@ -106,9 +104,9 @@ func WithoutURL(err error) error {
 	return err
 }
 
-// RedactError converts an error of RoundTrip to one that contains the host and no other part of the URL, and none of
-// otherSecrets. ctx is the context of the request.
-func (t *Target) RedactError(ctx context.Context, err error, otherSecrets ...string) error {
+// RedactError converts an error of RoundTrip to one that contains the host and none of the secrets. They must include
+// [Target.Secrets]. ctx is the context of the request.
+func (t *Target) RedactError(ctx context.Context, err error, secrets redact.Secrets) error {
 	err = WithoutURL(err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		// The error comes from this machine and contains nothing that the server sent. If it shares words with the URL,
@@ -127,7 +125,7 @@ func (t *Target) RedactError(ctx context.Context, err error, otherSecrets ...str
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("post to %s: %w", t.Host(), &describedError{"closed the connection without a response", err})
 	}
-	return fmt.Errorf("post to %s: %w", t.Host(), t.secrets.With(otherSecrets...).Error(err))
+	return fmt.Errorf("post to %s: %w", t.Host(), secrets.Error(err))
 }
 
 // describedError replaces the text of a library's error with a clear one. errors.Is still matches the original error.

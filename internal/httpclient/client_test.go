@@ -77,19 +77,19 @@ func TestTargetRedact(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"no such hook at example.com/services": "no such hook at example.com/services",
-		"/services/T0000/a%2Fbc/t0ken":         redact.Mark,
-		"/services/T0000/a/bc/t0ken":           redact.Mark,
-		"<t0ken> T0000":                        "<" + redact.Mark + "> " + redact.Mark,
-		"qu3ry, p4ss, user":                    strings.Join([]string{redact.Mark, redact.Mark, redact.Mark}, ", "),
+		"/services/T0000/a%2Fbc/t0ken":         redact.Replacement,
+		"/services/T0000/a/bc/t0ken":           redact.Replacement,
+		"<t0ken> T0000":                        "<" + redact.Replacement + "> " + redact.Replacement,
+		"qu3ry, p4ss, user":                    strings.Join([]string{redact.Replacement, redact.Replacement, redact.Replacement}, ", "),
 	} {
-		if got := target.Redact(in); got != want {
-			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
+		if got := target.Secrets().Text(in); got != want {
+			t.Errorf("Text(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
 
 // A server that answers with something else than HTTP may repeat secrets in it, also in base64.
-func TestClientPost_RedactsErrors(t *testing.T) {
+func TestTarget_RedactError(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -108,8 +108,15 @@ func TestClientPost_RedactsErrors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = c.Post(t.Context(), target, http.Header{"X-Key": {"other-key"}}, nil, "other-key")
-	if err == nil || !strings.Contains(err.Error(), "no-HTTP") || !strings.Contains(err.Error(), redact.Mark) {
+	resp, err := c.transport.Post(t.Context(), &Request{
+		Head: NewRequestTemplate(target.URL(), http.Header{"X-Key": {"other-key"}}),
+	})
+	if err == nil {
+		_ = resp.Body.Close()
+		t.Fatal("got no error")
+	}
+	err = target.RedactError(t.Context(), err, target.Secrets().With("other-key"))
+	if err == nil || !strings.Contains(err.Error(), "no-HTTP") || !strings.Contains(err.Error(), redact.Replacement) {
 		t.Fatalf("got error %v, want one with the redacted response", err)
 	}
 	for _, secret := range []string{"s3cret", "other-key", base64.StdEncoding.EncodeToString([]byte("other-key"))[:8]} {
@@ -193,16 +200,16 @@ func FuzzReadResponse(f *testing.F) {
 			return
 		}
 		body := strings.Repeat("-", int(uint(pad)%2000)) + answer + target.URL().Path
-		got, _ := target.ReadResponse(strings.NewReader(body))
+		got, _ := ReadResponse(strings.NewReader(body), target.Secrets())
 		if len(got) > MaxResponseBody || !utf8.ValidString(got) {
 			t.Errorf("got %d bytes, want at most %d of valid UTF-8", len(got), MaxResponseBody)
 		}
 	})
 }
 
-func ExampleTarget_Redact() {
+func ExampleTarget_Secrets() {
 	g, _ := netguard.New(nil)
 	target, _ := ParseTarget("https://hooks.slack.com/services/T0000/B0000/abcdef", g)
-	fmt.Println(target.Host(), "says:", target.Redact("no service at /services/T0000/B0000/abcdef"))
+	fmt.Println(target.Host(), "says:", target.Secrets().Text("no service at /services/T0000/B0000/abcdef"))
 	// Output: hooks.slack.com says: no service at (redacted)
 }

@@ -63,8 +63,8 @@ func (t *Target) Hash() string {
 	return hex.EncodeToString(sum[:12])
 }
 
-// Redact replaces the secret parts of the URL in text.
-func (t *Target) Redact(text string) string { return t.secrets.Text(text) }
+// Secrets returns the secret parts of the URL.
+func (t *Target) Secrets() redact.Secrets { return t.secrets }
 
 // secretParts returns the parts of a URL that may be credentials.
 func secretParts(u *url.URL) []string {

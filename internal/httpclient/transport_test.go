@@ -197,7 +197,7 @@ func TestPost_RedactsQuotedSecrets(t *testing.T) {
 	if err == nil || strings.Contains(err.Error(), "cd") {
 		t.Errorf("got error %v, want one without secrets", err)
 	}
-	if got := target.Redact(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(got, "cd") {
+	if got := target.Secrets().Text(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(got, "cd") {
 		t.Errorf("Redact() = %s, want the secret redacted", got)
 	}
 }

@@ -7,14 +7,15 @@ import (
 	"encoding/json"
 	"errors"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
 const (
-	// Mark replaces a secret.
-	Mark = "(redacted)"
+	// Replacement replaces a secret.
+	Replacement = "(redacted)"
 	// MinLength is the minimum length of a secret in bytes. Otherwise the secret "1" would redact every 1.
 	MinLength = 4
 )
@@ -24,21 +25,21 @@ type Secrets struct {
 	forms []string // longest first, because a secret may contain another
 }
 
-// New returns the texts of at least [MinLength] bytes, in plain form, quoted, in JSON, in the encodings of URLs, and as a
-// part of text in base64. "Bearer" and "Basic" are no secrets.
+// New returns the texts of at least [MinLength] bytes: plain, quoted as in Go and JSON, in the encodings of URLs, and as a part
+// of a longer text in base64. "Bearer" and "Basic" are no secrets. It encodes and sorts all forms, so callers that redact often
+// keep the result.
 func New(texts ...string) Secrets { return Secrets{}.With(texts...) }
 
 // With returns s with more texts.
 func (s Secrets) With(texts ...string) Secrets {
 	forms := slices.Clone(s.forms)
 	for _, text := range texts {
-		if len(text) < MinLength || text == "Bearer" || text == "Basic" {
-			continue
+		if len(text) >= MinLength && text != "Bearer" && text != "Basic" {
+			forms = append(forms, encode(text)...)
 		}
-		quoted, inJSON, inHTML := strconv.Quote(text), encodeJSON(text, false), encodeJSON(text, true)
-		forms = append(forms, text, quoted[1:len(quoted)-1], inJSON, inHTML, url.QueryEscape(text), url.PathEscape(text),
-			url.User(text).String(), (&url.URL{Path: "/" + text}).EscapedPath()[1:])
-		forms = append(forms, base64Forms(text)...)
+	}
+	if len(forms) == len(s.forms) {
+		return s
 	}
 	slices.SortFunc(forms, func(a, b string) int {
 		if len(a) != len(b) {
@@ -47,6 +48,24 @@ func (s Secrets) With(texts ...string) Secrets {
 		return strings.Compare(a, b)
 	})
 	return Secrets{slices.Compact(forms)}
+}
+
+// percentCode is an encoded byte in a URL. Go writes it in upper case, and .NET in lower case.
+var percentCode = regexp.MustCompile(`%[0-9A-F]{2}`)
+
+// encode returns the forms that a peer may write a text in.
+func encode(text string) []string {
+	quoted, inJSON := strconv.Quote(text), encodeJSON(text, false)
+	forms := []string{
+		text, quoted[1 : len(quoted)-1], inJSON, encodeJSON(text, true),
+		strings.ReplaceAll(inJSON, "/", `\/`), // as PHP
+	}
+	for _, inURL := range []string{
+		url.QueryEscape(text), url.PathEscape(text), url.User(text).String(), (&url.URL{Path: "/" + text}).EscapedPath()[1:],
+	} {
+		forms = append(forms, inURL, percentCode.ReplaceAllStringFunc(inURL, strings.ToLower))
+	}
+	return append(forms, base64Forms(text)...)
 }
 
 // encodeJSON returns a text as it is within a JSON string.
@@ -80,7 +99,7 @@ func base64Forms(text string) (forms []string) {
 // Text replaces the secrets in a text.
 func (s Secrets) Text(text string) string {
 	for _, form := range s.forms {
-		text = strings.ReplaceAll(text, form, Mark)
+		text = strings.ReplaceAll(text, form, Replacement)
 	}
 	return text
 }
@@ -88,24 +107,28 @@ func (s Secrets) Text(text string) string {
 // Truncated replaces the secrets in a text whose end is missing, also the beginning of one at its end.
 func (s Secrets) Truncated(text string) string {
 	text = s.Text(text)
+	longest := 0
 	for _, form := range s.forms {
-		for n := len(form) - 1; n >= MinLength; n-- {
+		for n := len(form) - 1; n >= MinLength && n > longest; n-- {
 			if strings.HasSuffix(text, form[:n]) {
-				return text[:len(text)-n] + Mark
+				longest = n
 			}
 		}
 	}
-	return text
+	if longest == 0 {
+		return text
+	}
+	return text[:len(text)-longest] + Replacement
 }
 
-// Contain reports whether a text contains a secret.
-func (s Secrets) Contain(text string) bool {
+// AreIn reports whether a text contains a secret.
+func (s Secrets) AreIn(text string) bool {
 	return slices.ContainsFunc(s.forms, func(form string) bool { return strings.Contains(text, form) })
 }
 
 // Error returns err, or an error with the redacted text if it contains a secret.
 func (s Secrets) Error(err error) error {
-	if text := err.Error(); s.Contain(text) {
+	if text := err.Error(); s.AreIn(text) {
 		return errors.New(s.Text(text))
 	}
 	return err

@@ -14,20 +14,22 @@ func TestSecrets_Text(t *testing.T) {
 	s := New("Bearer", "abc", "s3cret", secret)
 	for in, want := range map[string]string{
 		"Bearer abc":                         "Bearer abc",
-		"rejected " + secret + ".":           "rejected " + Mark + ".",
-		"form " + url.QueryEscape(secret):    "form " + Mark,
-		"path " + url.PathEscape(secret):     "path " + Mark,
-		`JSON s3cret+\u0026/\"ü?`:            "JSON " + Mark,
-		`quoted s3cret+&/\"ü?`:               "quoted " + Mark,
-		"only a part: s3cret":                "only a part: " + Mark,
+		"rejected " + secret + ".":           "rejected " + Replacement + ".",
+		"form " + url.QueryEscape(secret):    "form " + Replacement,
+		"path " + url.PathEscape(secret):     "path " + Replacement,
+		"URL s3cret%2b%26%2f%22%c3%bc%3f":    "URL " + Replacement,
+		`JSON s3cret+&\/\"ü?`:                "JSON " + Replacement,
+		`JSON s3cret+\u0026/\"ü?`:            "JSON " + Replacement,
+		`quoted s3cret+&/\"ü?`:               "quoted " + Replacement,
+		"only a part: s3cret":                "only a part: " + Replacement,
 		"s3cre":                              "s3cre",
-		strings.Repeat(secret, 2) + " twice": Mark + Mark + " twice",
+		strings.Repeat(secret, 2) + " twice": Replacement + Replacement + " twice",
 	} {
 		if got := s.Text(in); got != want {
 			t.Errorf("Text(%q): got %q, want %q", in, got, want)
 		}
-		if got, want := s.Contain(in), in != want; got != want {
-			t.Errorf("Contain(%q): got %v, want %v", in, got, want)
+		if got, want := s.AreIn(in), in != want; got != want {
+			t.Errorf("AreIn(%q): got %v, want %v", in, got, want)
 		}
 	}
 }
@@ -40,7 +42,7 @@ func TestSecrets_Base64(t *testing.T) {
 		for _, after := range []string{"", "x", "xy"} {
 			for _, encoding := range []*base64.Encoding{base64.StdEncoding, base64.RawURLEncoding} {
 				text := encoding.EncodeToString([]byte(user + secret + after))
-				if got := s.Text("Basic " + text); !strings.Contains(got, Mark) || len(got)-len(Mark) > len("Basic ")+len(user+after)*4/3+7 {
+				if got := s.Text("Basic " + text); !strings.Contains(got, Replacement) || len(got)-len(Replacement) > len("Basic ")+len(user+after)*4/3+7 {
 					t.Errorf("%q with the secret in base64: got %q", user+"…"+after, got)
 				}
 			}
@@ -50,11 +52,12 @@ func TestSecrets_Base64(t *testing.T) {
 
 func TestSecrets_Truncated(t *testing.T) {
 	t.Parallel()
-	s := New("s3cret-token")
+	s := New("s3cret-token", "abcd+abcdXYZ")
 	for in, want := range map[string]string{
-		"it has s3cret-to":    "it has " + Mark,
-		"it has s3cret-token": "it has " + Mark,
+		"it has s3cret-to":    "it has " + Replacement,
+		"it has s3cret-token": "it has " + Replacement,
 		"it has s3c":          "it has s3c",
+		"it has abcd+abcd":    "it has " + Replacement, // in a URL, +abcd would be another form
 	} {
 		if got := s.Truncated(in); got != want {
 			t.Errorf("Truncated(%q): got %q, want %q", in, got, want)
@@ -69,7 +72,7 @@ func TestSecrets_Error(t *testing.T) {
 	if got := s.Error(plain); got != plain { //nolint:errorlint // the same error
 		t.Errorf("got %v, want the error itself", got)
 	}
-	if got := s.Error(errors.New("status s3cret")); got.Error() != "status "+Mark {
+	if got := s.Error(errors.New("status s3cret")); got.Error() != "status "+Replacement {
 		t.Errorf("got %v", got)
 	}
 	if got := (Secrets{}).MaxLength(); got != 0 {

@@ -22,16 +22,32 @@ func FromJSON(text []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
+// maxNesting is the number of levels in block style. Deeper values are written in one line, as in JSON, because the indentation
+// would be much longer than the value.
+const maxNesting = 50
+
 // writeValue writes the next value, which is indented by a number of spaces. atStart reports whether nothing precedes it in its
 // line, except the "- " of a list.
 func writeValue(b *bytes.Buffer, d *json.Decoder, indent int, atStart bool) error {
-	token, err := d.Token()
-	if err != nil {
-		return err
-	}
 	separator := ""
 	if !atStart {
 		separator = " "
+	}
+	if indent >= 2*maxNesting {
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil {
+			return err
+		}
+		var line bytes.Buffer
+		if err := json.Compact(&line, value); err != nil {
+			return err
+		}
+		b.WriteString(separator + escapeUnprintable(line.String()) + "\n")
+		return nil
+	}
+	token, err := d.Token()
+	if err != nil {
+		return err
 	}
 	isObject := token == json.Delim('{')
 	switch {
@@ -93,12 +109,20 @@ func formatScalar(token json.Token) string {
 	e := json.NewEncoder(&quoted)
 	e.SetEscapeHTML(false)
 	_ = e.Encode(text) // cannot fail for a string
+	return escapeUnprintable(strings.TrimSuffix(quoted.String(), "\n"))
+}
+
+// escapeUnprintable escapes the characters that JSON may contain unescaped and that could control a terminal.
+func escapeUnprintable(text string) string {
 	var b strings.Builder
-	for _, r := range strings.TrimSuffix(quoted.String(), "\n") {
-		if r >= 0x7f && r <= 0xffff && !unicode.IsPrint(r) { // JSON has escaped the characters below
-			fmt.Fprintf(&b, `\u%04x`, r)
-		} else {
+	for _, r := range text {
+		switch {
+		case r < 0x7f || unicode.IsPrint(r):
 			b.WriteRune(r)
+		case r > 0xffff:
+			fmt.Fprintf(&b, `\U%08x`, r)
+		default:
+			fmt.Fprintf(&b, `\u%04x`, r)
 		}
 	}
 	return b.String()

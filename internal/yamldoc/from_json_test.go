@@ -37,6 +37,13 @@ o:
 			t.Errorf("%s: got %q, %v, want %q", in, got, err, want)
 		}
 	}
+	nested := strings.Repeat(`{"a":[`, 1000) + `"\u009b"` + strings.Repeat(`]}`, 1000)
+	text, err := FromJSON([]byte(nested))
+	var back, wantValue any
+	if err != nil || len(text) > 10*len(nested) || yaml.Unmarshal(text, &back) != nil ||
+		json.Unmarshal([]byte(nested), &wantValue) != nil || !reflect.DeepEqual(back, wantValue) {
+		t.Errorf("a deep value: got %d bytes, %v", len(text), err)
+	}
 	if _, err := FromJSON([]byte(`{"a":`)); err == nil {
 		t.Error("incomplete JSON: got no error")
 	}
@@ -48,7 +55,7 @@ func TestFromJSON_HostileTexts(t *testing.T) {
 	texts := []string{
 		"", " ", "~", "null", "Yes", ".inf", "12:30:45", "1e3", "0x10", "<<", "=", "- a", "? a", "a: b", "a #b", "\t", "a\r b", "\n lead",
 		"%a", "@a", "`a", "'a'", `"a"`, `\x`, "&a", "*a", "!a", "|", ">", "{a", "[a", "é ü 世界 😀", "---", "...", "2026-11-27", "a ", "\ufeff",
-		"\u2028", "\u0085", "\u009b0m", "\u202e", "\x1b]0;title\x07",
+		"\u2028", "\u0085", "\u009b0m", "\u202e", "\U000e0041", "\x1b]0;title\x07",
 	}
 	for r := range rune(0x20) {
 		texts = append(texts, "a"+string(r)+"b")

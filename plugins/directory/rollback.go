@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -157,11 +158,16 @@ func (v *migration) restartSource(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := readInstance(v.source.instancePath()); err != nil {
-		if stopRequested { // a later call starts it
-			return fmt.Errorf("start the instance in %s: %w", filepath.Clean(v.source.instancePath()), err)
-		}
-		return nil // it was not stopped, and runs as before
+	startError := func(err error) error {
+		return fmt.Errorf("start the instance in %s: %w", filepath.Clean(v.source.instancePath()), err)
+	}
+	var unreadable *fs.PathError
+	switch _, err := readInstance(v.source.instancePath()); {
+	case err == nil:
+	case stopRequested, errors.As(err, &unreadable):
+		return startError(err)
+	default:
+		return nil // instance.json is invalid, so this job has not stopped the instance
 	}
 	if stopRequested { // the agent may or may not have read it
 		if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
@@ -172,7 +178,7 @@ func (v *migration) restartSource(ctx context.Context) error {
 		}
 	}
 	if err := v.driver.agents.ensureStarted(ctx, v.source, false); err != nil {
-		return fmt.Errorf("start the instance in %s: %w", filepath.Clean(v.source.instancePath()), err)
+		return startError(err)
 	}
 	return nil
 }

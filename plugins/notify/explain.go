@@ -69,7 +69,7 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	for _, name := range slices.Sorted(maps.Keys(request.Header)) {
 		value := r.to.redact(strings.Join(request.Header[name], ", "))
 		if name == "Authorization" || strings.Contains(name, "Token") || strings.Contains(name, "Key") {
-			value = redact.Mark
+			value = redact.Replacement
 		}
 		shown.Headers = append(shown.Headers, relay.Header{Name: name, Value: value})
 	}

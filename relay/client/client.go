@@ -208,7 +208,8 @@ func (c *Client) logger() *slog.Logger {
 	return c.Log
 }
 
-// parseError converts an error response, with or without an error envelope. Its texts contain neither the key nor otherSecrets.
+// parseError converts an error response, with or without an error envelope. Its texts, except Extra, contain neither the key nor
+// otherSecrets.
 func (c *Client) parseError(response *http.Response, text []byte, otherSecrets ...string) *Error {
 	var body struct{ Error envelope.Error }
 	result := &Error{Status: response.StatusCode}

@@ -319,8 +319,8 @@ func isHeaderSafe(token string) bool {
 	return strings.IndexFunc(token, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// newDialer returns a dialer with the settings of the HTTP client, for one connection. The caller lifts the limit of its bytes
-// after the handshake.
+// newDialer returns a dialer with the settings of the HTTP client, for one connection. The caller calls removeLimit after the
+// handshake.
 func (c *Client) newDialer() (*websocket.Dialer, *upgradeLimit) {
 	d := &websocket.Dialer{
 		HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment,
@@ -368,7 +368,6 @@ func (l *upgradeLimit) limitConns(dial dialFunc) dialFunc {
 	}
 }
 
-// removeLimit removes the limit.
 func (l *upgradeLimit) removeLimit() { l.left.Store(math.MaxInt64) }
 
 type upgradeConn struct {

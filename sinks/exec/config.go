@@ -113,7 +113,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// commandEnv returns the constant part of the environment, and its values, which errors must not contain.
+// commandEnv returns the constant part of the environment, and the values of env, which errors must not contain.
 func (c *Config) commandEnv() (list []string, secrets redact.Secrets) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -88,21 +89,21 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	response, err := s.client.Post(ctx, s.target, s.header, body, e.RoutingKey)
+	response, err := s.client.Post(ctx, s.target, s.header, body)
 	if err != nil {
-		return err
+		return redact.New(e.RoutingKey).Error(err)
 	}
 	if response.Status == http.StatusAccepted {
 		relay.ReportStatus(ctx, response.Status)
 		return nil
 	}
-	return s.classifyResponse(response)
+	return s.classifyResponse(response, redact.New(e.RoutingKey))
 }
 
 // classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's
 // documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
-func (s *Sink) classifyResponse(response *httpclient.Response) error {
-	said := &relay.ResponseError{Status: response.Status, Body: response.Body}
+func (s *Sink) classifyResponse(response *httpclient.Response, secrets redact.Secrets) error {
+	said := &relay.ResponseError{Status: response.Status, Body: secrets.Truncated(response.Body)}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
 	if response.Status == http.StatusBadRequest {
 		return relay.Permanent(err)

@@ -56,7 +56,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		Head: httpclient.NewRequestTemplate(a.methodURL(method), header), Body: body,
 	})
 	if err != nil {
-		return nil, a.api.RedactError(ctx, err, token)
+		return nil, a.api.RedactError(ctx, err, a.api.Secrets().With(token))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode == http.StatusSwitchingProtocols {
@@ -64,19 +64,14 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
 	if err != nil {
-		return nil, a.api.RedactError(ctx, err, token)
+		return nil, a.api.RedactError(ctx, err, a.api.Secrets().With(token))
 	}
-	secrets := redact.New(token)
-	body = []byte(secrets.Text(strings.ToValidUTF8(string(text), "")))
-	said := &relay.ResponseError{Status: resp.StatusCode, Body: relay.Truncate(string(body), httpclient.MaxResponseBody)}
 	var response apiResponse
 	bad := json.Unmarshal(text, &response) != nil
-	// JSON has more ways to write the token than the text above.
-	response.Error, response.Needed = secrets.Text(response.Error), secrets.Text(response.Needed)
-	response.Provided = secrets.Text(response.Provided)
-	for i, m := range response.Metadata.Messages {
-		response.Metadata.Messages[i] = secrets.Text(m)
+	if resp.StatusCode == http.StatusOK && !bad && response.OK && response.TS != "" && response.Channel != "" {
+		return &response, nil
 	}
+	said := &relay.ResponseError{Status: resp.StatusCode, Body: response.redactTexts(text, redact.New(token))}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests || response.Error == "ratelimited" ||
 		response.Error == "rate_limited":
@@ -93,10 +88,25 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		)
 	case !response.OK:
 		return nil, a.classifyError(method, m.Channel, &response, said)
-	case response.TS == "" || response.Channel == "":
+	default:
 		return nil, fmt.Errorf("%s at %s: %w without the ts of a message", method, a.api.Host(), said)
 	}
-	return &response, nil
+}
+
+// redactTexts removes secrets from the texts of an error, and returns the beginning of the whole response without them.
+func (r *apiResponse) redactTexts(text []byte, secrets redact.Secrets) string {
+	body := relay.Truncate(secrets.Text(strings.ToValidUTF8(string(text), "")), httpclient.MaxResponseBody)
+	fields := []*string{&r.Error, &r.Needed, &r.Provided}
+	for i := range r.Metadata.Messages {
+		fields = append(fields, &r.Metadata.Messages[i])
+	}
+	for _, field := range fields {
+		if secrets.AreIn(*field) {
+			*field = secrets.Text(*field)
+			body = redact.Replacement // JSON has more ways to write a secret than secrets has forms
+		}
+	}
+	return body
 }
 
 // classifyError returns the outcome of a response with ok: false.

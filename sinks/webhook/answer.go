@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
@@ -14,7 +13,7 @@ import (
 
 // classifyResponse returns the outcome of a response other than 2xx.
 func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
-	kept, _ := h.endpoint.ReadResponse(resp.Body, s.secretsOf(h)...)
+	kept, _ := httpclient.ReadResponse(resp.Body, h.secrets)
 	err := fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode, Body: kept})
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -30,23 +29,11 @@ func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 
 // networkError describes an error with the host of the URL only, and without headers.
 func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) error {
-	return h.endpoint.RedactError(ctx, err, s.secretsOf(h)...)
+	return h.endpoint.RedactError(ctx, err, h.secrets)
 }
 
-// secretsOf returns the secrets of a request that are not in its URL, to redact them in the response. The source may
-// have another bearer token by now.
-func (s *Sink) secretsOf(h *requestHead) []string {
-	texts := slices.Clone(s.redacted)
-	if _, basic, ok := strings.Cut(h.endpoint.basic, " "); ok {
-		texts = append(texts, basic)
-	} else if h.token != "" {
-		texts = append(texts, h.token)
-	}
-	return texts
-}
-
-// hiddenTexts returns the values of the configured headers and the credentials for the proxy.
-func hiddenTexts(h http.Header, through *url.URL) []string {
+// secretTexts returns the values of the configured headers and the credentials for the proxy.
+func secretTexts(h http.Header, through *url.URL) []string {
 	var texts []string
 	for _, values := range h {
 		texts = append(texts, values...)

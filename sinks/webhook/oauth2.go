@@ -17,7 +17,6 @@ import (
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
-	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -321,7 +320,7 @@ func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 // describeError describes the response of the endpoint, without the secrets that it repeats.
 func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
-	secrets := append(t.redactedValues(), t.clientSecret)
+	secrets := t.target.Secrets().With(t.secretTexts()...).With(t.clientSecret)
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error
@@ -329,7 +328,7 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 			// The response is not a token, and the error may contain text of the endpoint.
 			return fmt.Errorf("%w: its response contains no token for a request", what)
 		}
-		err = t.target.RedactError(ctx, err, secrets...)
+		err = t.target.RedactError(ctx, err, secrets)
 		return fmt.Errorf("%w: %w", what, errors.Unwrap(err))
 	}
 	said := &relay.ResponseError{}
@@ -339,8 +338,7 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	if said.Body = refused.ErrorCode; said.Body != "" && refused.ErrorDescription != "" {
 		said.Body += " (" + refused.ErrorDescription + ")"
 	}
-	said.Body = redact.New(secrets...).Text(t.target.Redact(strings.ToValidUTF8(said.Body, "")))
-	said.Body = relay.Truncate(said.Body, maxReasonBytes)
+	said.Body = relay.Truncate(secrets.Text(strings.ToValidUTF8(said.Body, "")), maxReasonBytes)
 	if err = fmt.Errorf("%w: it %w", what, said); said.Body != "" {
 		err = fmt.Errorf("%w: %s", err, said.Body)
 	}
@@ -354,8 +352,8 @@ func isBusy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// redactedValues returns the values other than the token that errors must not contain.
-func (t *tokenSource) redactedValues() []string {
+// secretTexts returns the values other than the token that errors must not contain.
+func (t *tokenSource) secretTexts() []string {
 	list := []string{t.secret()}
 	for _, value := range t.config.Params {
 		list = append(list, value)

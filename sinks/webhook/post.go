@@ -7,8 +7,10 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -31,7 +33,8 @@ func addDefaultHeaders(h http.Header, userAgent string, c *Config) {
 type requestHead struct {
 	endpoint *endpoint
 	token    string
-	batch    bool // the content type is that of a batch
+	batch    bool           // the content type is that of a batch
+	secrets  redact.Secrets // texts that errors must not contain
 	*httpclient.RequestTemplate
 }
 
@@ -50,10 +53,13 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 		return h
 	}
 	header := maps.Clone(s.header)
+	secrets := to.Secrets().With(s.secretTexts...)
 	if to.basic != "" {
 		header["Authorization"] = []string{to.basic}
+		secrets = secrets.With(strings.TrimPrefix(to.basic, "Basic "))
 	} else if token != "" {
 		header["Authorization"] = []string{"Bearer " + token}
+		secrets = secrets.With(token)
 	}
 	names := deliveryHeaders[:]
 	switch {
@@ -63,7 +69,7 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	case s.format == formatBinary:
 		names = append(names[:len(names):len(names)], binaryNames[:]...)
 	}
-	h := &requestHead{to, token, batch, httpclient.NewRequestTemplate(to.url, header, names...)}
+	h := &requestHead{to, token, batch, secrets, httpclient.NewRequestTemplate(to.url, header, names...)}
 	s.requestHead.Store(h)
 	return h
 }

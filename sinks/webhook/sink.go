@@ -73,8 +73,8 @@ type Sink struct {
 	signers         *secrets
 	log             *slog.Logger
 	now             func() time.Time
-	// redacted are texts that errors must not contain, in addition to the URL and the header Authorization.
-	redacted []string
+	// secretTexts are texts that errors must not contain, in addition to the URL and the header Authorization.
+	secretTexts []string
 }
 
 // open does not connect. base may be nil.
@@ -113,7 +113,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		}
 		sink.judge = source.CheckOutput
 	}
-	sink.redacted = hiddenTexts(sink.header, through)
+	sink.secretTexts = secretTexts(sink.header, through)
 	sink.operatorHeaders = make(map[string]bool, len(sink.header))
 	for name := range sink.header {
 		sink.operatorHeaders[name] = true
@@ -127,7 +127,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		if sink.tokens, err = newTokenSource(&c.OAuth2, g, s.Log, round); err != nil {
 			return nil, err
 		}
-		sink.redacted = append(sink.redacted, sink.tokens.redactedValues()...)
+		sink.secretTexts = append(sink.secretTexts, sink.tokens.secretTexts()...)
 	}
 	if sink.signers, err = newSecrets(c, s.Log, time.Now); err != nil {
 		return nil, err

@@ -86,16 +86,22 @@ func TestLog_DropsBeyondQueue(t *testing.T) {
 	}
 }
 
-// Entries with long texts cannot fill Redis, even if there are few.
-func TestStore_LimitsBytes(t *testing.T) {
-	t.Parallel()
+func openRedis(t *testing.T, server *redistest.Server) *redisconn.Conn {
+	t.Helper()
 	conn, err := redisconn.Open(t.Context(), redisconn.Options{
-		URL: redistest.Start(t).URL(), Prefix: "t", Partitions: 1, Log: testkit.Log(t),
+		URL: server.URL(), Prefix: "t", Partitions: 1, Log: testkit.Log(t),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(conn.Close)
+	return conn
+}
+
+// Entries with long texts cannot fill Redis, even if there are few.
+func TestStore_LimitsBytes(t *testing.T) {
+	t.Parallel()
+	conn := openRedis(t, redistest.Start(t))
 	s := NewStore(conn, 100_000)
 	lines := slices.Repeat([][]byte{[]byte(`{"detail":"` + strings.Repeat("x", 32<<10) + `"}`)}, 50)
 	for range 2 * maxBytes / (50 * 32 << 10) {
@@ -111,13 +117,7 @@ func TestStore_LimitsBytes(t *testing.T) {
 
 func TestStore_Search(t *testing.T) {
 	t.Parallel()
-	conn, err := redisconn.Open(t.Context(), redisconn.Options{
-		URL: redistest.Start(t).URL(), Prefix: "t", Partitions: 1, Log: testkit.Log(t),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
+	conn := openRedis(t, redistest.Start(t))
 	const n = 3000
 	s := NewStore(conn, n/2)
 	start := time.Date(2026, 11, 23, 0, 0, 0, 0, time.UTC)

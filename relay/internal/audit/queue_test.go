@@ -17,7 +17,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // blockedStore does not respond.
@@ -36,14 +35,7 @@ func (s *memoryStore) len() int {
 
 func newTestStore(t *testing.T, server *redistest.Server) *Store {
 	t.Helper()
-	conn, err := redisconn.Open(t.Context(), redisconn.Options{
-		URL: server.URL(), Prefix: "t", Partitions: 1, Log: testkit.Log(t),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(conn.Close)
-	return NewStore(conn, 100_000)
+	return NewStore(openRedis(t, server), 100_000)
 }
 
 // runLog runs a log until stop or the end of the test.

@@ -33,8 +33,8 @@ const (
 	searchTime = 2 * time.Second
 )
 
-// NewStore returns the store of about maxLen entries with at most 64 MiB. With 0, Redis keeps no entries: Append discards them, and Search
-// returns 503.not-enabled.
+// NewStore returns the store of about maxLen entries with at most 64 MiB. With 0, Redis keeps no entries: Append discards them,
+// and Search returns 503.not-enabled.
 func NewStore(c *redisconn.Conn, maxLen int64) *Store {
 	key := Key(c.Keys())
 	return &Store{
@@ -63,7 +63,7 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 	if err != nil {
 		return redisconn.WrapError("store the audit log", err)
 	}
-	s.trimmer.Trim(ctx, added)
+	s.trimmer.Trim(ctx, len(lines), added)
 	return nil
 }
 

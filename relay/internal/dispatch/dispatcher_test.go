@@ -262,9 +262,13 @@ func TestDispatcher_LostReply(t *testing.T) {
 // only before a script.
 func TestDispatcher_SplitsMatches(t *testing.T) {
 	t.Parallel()
-	for name, tt := range map[string]struct{ sinks, entries, size int }{
-		"many":  {100, 300, 4},
-		"large": {8, 20, 200 << 10},
+	for name, tt := range map[string]struct {
+		sinks, entries, size int
+		catchUp              bool // the sinks are new, and the log was dispatched before
+	}{
+		"many":                    {100, 300, 4, false},
+		"large":                   {8, 20, 200 << 10, false},
+		"large while catching up": {1, 100, 200 << 10, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -289,6 +293,13 @@ func TestDispatcher_SplitsMatches(t *testing.T) {
 			}
 			if _, err := e.log.Append(t.Context(), eventlog.AppendRequest{Hub: "h1", Notifications: list}); err != nil {
 				t.Fatal(err)
+			}
+			if tt.catchUp {
+				old := Sink{Name: "old", FromStart: true}
+				stop := e.run(e.options(old), true)
+				testkit.WaitForValue(t, "the old sink", int64(tt.entries), func() int64 { return e.queueLength("old") })
+				stop()
+				o.Matcher = NewMatcher(append(sinks, old))
 			}
 			stop := e.run(o, true)
 			testkit.WaitFor(t, "enqueued", func() bool {

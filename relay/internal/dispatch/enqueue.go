@@ -201,15 +201,18 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 		return false, err
 	}
 	r := d.newRequest(position)
-	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], d.position, len(list)
 	filter := &d.matcher.Sinks()[sink].Filter
 	only := []int{sink}
-	for i := range list {
-		if filter.Match(list[i]) {
-			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[i].Cursor, Sinks: only})
+	n, copied := 0, 0 // entries, bytes
+	for ; n < len(list) && copied < maxBytesPerScript; n++ {
+		if filter.Match(list[n]) {
+			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: only})
+			copied += len(list[n].Data)
 		}
 	}
-	if n := len(list); n > 0 && (n == rangeCount || streamid.Compare(list[n-1].Cursor, r.To) > 0) {
+	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], d.position, n
+	isPart := n < len(list) || n == rangeCount
+	if n > 0 && (isPart || streamid.Compare(list[n-1].Cursor, r.To) > 0) {
 		r.To = list[n-1].Cursor
 	}
 	result, err := d.opts.Queues.Enqueue(ctx, r)

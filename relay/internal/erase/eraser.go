@@ -6,7 +6,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"strconv"
 	"strings"
 	"time"
 
@@ -70,17 +69,16 @@ type Result struct {
 }
 
 // Account deletes the notifications of an account that were published before the call. It may be repeated after an error.
-// Deliveries in progress, open
-// batches, and recent notifications in the memory of nodes are not deleted. An open digest that mentions the account is
-// sealed first.
+// Deliveries in progress, open batches, and recent notifications in the memory of nodes are not deleted. An open digest that
+// mentions the account is sealed first.
 func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
-	end, err := waitUntilRead(ctx, o.Conn.Commands())
+	ends, err := readLogEnds(ctx, o.Conn)
 	if err != nil {
 		return r, err
 	}
-	for partition := range keys.Partitions() {
+	for partition, end := range ends {
 		n, err := eraseStream(ctx, o.Conn, eraseScript, eventlog.Key(keys, partition), account, "", end)
 		if r.Log += n; err != nil {
 			return r, err
@@ -117,20 +115,25 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	return r, err
 }
 
-// readTime is the time in which nodes read the newest entries of the log. A deleted entry that a node has not read is a gap for it.
-const readTime = time.Second
+// readDelay is the time after which nodes have usually read the newest entries of the log. The deletion of an entry that a node
+// has not read is a gap for its clients.
+const readDelay = time.Second
 
-// waitUntilRead waits until nodes have read all current entries of the log, and returns the highest ID that these can have.
-func waitUntilRead(ctx context.Context, client redis.UniversalClient) (end string, err error) {
-	now, err := client.Time(ctx).Result()
-	if err != nil {
-		return "", redisconn.WrapError("read the time of redis", err)
+// readLogEnds returns the last ID of the log of each partition, after readDelay.
+func readLogEnds(ctx context.Context, conn *redisconn.Conn) ([]string, error) {
+	ends := make([]string, conn.Keys().Partitions())
+	for partition := range ends {
+		info, err := redisconn.ReadStreamInfo(ctx, conn.Commands(), eventlog.Key(conn.Keys(), partition))
+		if err != nil {
+			return nil, redisconn.WrapError("read the end of the log", err)
+		}
+		ends[partition] = info.LastID
 	}
 	select {
-	case <-time.After(readTime):
-		return strconv.FormatInt(now.UnixMilli(), 10), nil
+	case <-time.After(readDelay):
+		return ends, nil
 	case <-ctx.Done():
-		return "", ctx.Err()
+		return nil, ctx.Err()
 	}
 }
 

@@ -33,8 +33,8 @@ type ConnLimit string
 const (
 	ConnLimitTotal ConnLimit = "total"
 	ConnLimitIP    ConnLimit = "ip"
-	// ConnLimitResets rejects the connections of an address that has reset too many requests.
-	ConnLimitResets ConnLimit = "resets"
+	// ConnLimitBlocked rejects the connections of an address that has sent too many requests which were reset or rejected.
+	ConnLimitBlocked ConnLimit = "blocked"
 )
 
 // ConnObserver counts connections for metrics. Its methods are called concurrently and must not block.
@@ -44,7 +44,8 @@ type ConnObserver interface {
 	ConnectionClosed()
 	// ConnectionRejected is called for each connection that exceeds a limit.
 	ConnectionRejected(limit ConnLimit)
-	// ConnectionEvicted is called for each idle connection that was closed to make room for a new one.
+	// ConnectionEvicted is called for each connection that was closed because of a limit: an idle one to make room for a new
+	// one, or the busiest one.
 	ConnectionEvicted()
 	// AcceptFailed is called for each failure to accept a connection, such as too many open files.
 	AcceptFailed()
@@ -79,7 +80,8 @@ type connLimiter struct {
 	open int
 	ips  map[netip.Prefix]*ipConns // only of addresses with a limit
 	idle list.List                 // of *limitedConn, the longest idle first
-	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
+	// blocked are the addresses that have sent too many requests which were reset or rejected, with the end of the time without
+	// new connections. An address that reached the limit of waiting requests once has the time at which it did.
 	blocked map[netip.Prefix]time.Time
 	// requests and requestsOfGroup count the HTTP/2 requests in progress, in total and per address, without event streams.
 	// busyConns are the connections with such requests. Trusted proxies count only in total.
@@ -175,7 +177,7 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 func (l *connLimiter) joinAddress(c *limitedConn, addr netip.Addr) bool {
 	c.group, c.isProxy = clientaddr.Group(addr), l.proxies.Contains(addr)
 	if l.isBlocked(c.group) {
-		l.reject(ConnLimitResets, addr)
+		l.reject(ConnLimitBlocked, addr)
 		return false
 	}
 	if l.limits.PerIP <= 0 || addr.Unmap().IsLoopback() || c.isProxy {
@@ -220,7 +222,7 @@ func (l *connLimiter) setClient(c *limitedConn, addr netip.Addr) bool {
 
 func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 	l.observer.ConnectionRejected(limit)
-	if limit == ConnLimitResets { // blockAddress has logged it
+	if limit == ConnLimitBlocked { // blockAddress has logged it
 		return
 	}
 	l.rejectLog.Do(func() {
@@ -375,15 +377,15 @@ type limitedConn struct {
 	busy        atomic.Bool  // a handler is running, or the connection was hijacked; guarded by connLimiter.mu for writing
 }
 
-// maxHello is the number of bytes that a client may send in a TLS handshake before its connection counts as unfinished. Usual
-// messages have 0.5 to 2 KiB, and a storm of clients that connect again must not exceed the limit.
-const maxHello = 8 << 10
+// handshakeBytes is the number of bytes that a client may send in a TLS handshake before its connection counts as unfinished.
+// Usual messages have 0.5 to 2 KiB, so many clients that reconnect at once do not exceed the limit.
+const handshakeBytes = 8 << 10
 
 // Read implements net.Conn. After a TLS handshake, plainConn counts, because only it sees responses.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.inHandshake.Load() {
-		c.countRead(n, maxHello)
+		c.countRead(n, handshakeBytes)
 	}
 	return n, err
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
-type connCounts struct{ open, rejectedTotal, rejectedIP, rejectedResets, evicted, failed atomic.Int64 }
+type connCounts struct{ open, rejectedTotal, rejectedIP, rejectedBlocked, evicted, failed atomic.Int64 }
 
 func (c *connCounts) ConnectionOpened()  { c.open.Add(1) }
 func (c *connCounts) ConnectionClosed()  { c.open.Add(-1) }
@@ -29,8 +29,8 @@ func (c *connCounts) ConnectionRejected(l ConnLimit) {
 	switch l {
 	case ConnLimitIP:
 		c.rejectedIP.Add(1)
-	case ConnLimitResets:
-		c.rejectedResets.Add(1)
+	case ConnLimitBlocked:
+		c.rejectedBlocked.Add(1)
 	default:
 		c.rejectedTotal.Add(1)
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -15,8 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// plainListener terminates TLS below net/http, which then serves HTTP/1, and HTTP/2 with prior knowledge. So plainConn can
-// read and replace what net/http does not report: requests that it rejects itself, and its error responses.
+// plainListener terminates TLS before net/http, which then serves HTTP/1, and HTTP/2 with prior knowledge. So plainConn sees
+// unencrypted bytes: it counts requests that net/http rejects without a handler, and replaces the error responses of net/http.
 type plainListener struct {
 	net.Listener
 	config *tls.Config // nil without TLS
@@ -59,8 +60,14 @@ type plainConn struct {
 	state           *tls.ConnectionState
 }
 
-// Read implements net.Conn. The first call completes the TLS handshake.
+// Read implements net.Conn. The first call reads the header of the PROXY protocol and completes the TLS handshake.
 func (c *plainConn) Read(b []byte) (int, error) {
+	if c.proxied != nil {
+		if !c.identifyClient() {
+			return 0, io.EOF // net/http responds to most other errors
+		}
+		c.proxied = nil
+	}
 	if c.secure != nil && c.limited.inHandshake.Load() {
 		if err := c.secure.Handshake(); err != nil {
 			c.reportHandshake.Do(func() { c.rejectHandshake(err) })
@@ -70,12 +77,6 @@ func (c *plainConn) Read(b []byte) (int, error) {
 		c.limited.countWrite()
 	}
 	n, err := c.Conn.Read(b)
-	if c.proxied != nil {
-		if !c.identifyClient() {
-			return 0, net.ErrClosed
-		}
-		c.proxied = nil
-	}
 	c.limited.countRead(n, unfinishedBytes)
 	if requests := c.requests.countRequests(b[:n]); requests > 0 {
 		c.limited.limiter.addWaiting(c.limited, requests)
@@ -83,8 +84,8 @@ func (c *plainConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// identifyClient makes the connection count for the client that the PROXY protocol names, if it does. It reports false if that
-// client has reached a limit.
+// identifyClient reads the header of the PROXY protocol, if there is one, and makes the connection count for the client that it
+// names. It reports false if that client has reached a limit.
 func (c *plainConn) identifyClient() bool {
 	header := c.proxied.ProxyHeader()
 	if header == nil || header.Command.IsLocal() {

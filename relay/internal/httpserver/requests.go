@@ -156,11 +156,11 @@ func (q *http2Request) beginRequest() bool {
 
 // addWaiting counts requests that arrived on a connection. Trusted proxies do not count, because they read responses.
 func (l *connLimiter) addWaiting(c *limitedConn, requests int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if c.isProxy {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.setWaiting(c, c.waiting+requests)
 	switch {
 	case l.waitingOfGroup[c.group] > maxGroupWaiting:
@@ -206,7 +206,9 @@ func (l *connLimiter) closeMostWaiting(group netip.Prefix) {
 		l.log.Warn("connection with the most rejected HTTP/2 requests was closed", "request_count", l.waitingOfGroup[group],
 			"remote", group)
 	})
-	l.blockSecondTime(group)
+	if group.IsValid() {
+		l.blockSecondTime(group)
+	}
 	l.remove(most)
 	_ = most.Conn.Close()
 	l.observer.ConnectionEvicted()

@@ -69,6 +69,11 @@ func TestRequests_LimitPerAddress(t *testing.T) {
 		}
 		return nil
 	})
+	s.limiter.mu.Lock()
+	defer s.limiter.mu.Unlock()
+	if s.limiter.waiting != 0 {
+		t.Errorf("%d requests are waiting for their handler, want 0", s.limiter.waiting)
+	}
 }
 
 // newHTTP2Client returns a client that connects from an address and has one connection.

@@ -11,8 +11,8 @@ const (
 	// that resets each request at once would otherwise get around maxStreams (CVE-2023-44487).
 	resetBurst      = 200
 	resetsPerSecond = 20
-	// blockTime is the time without new connections for the address of a connection that was closed for its resets. An
-	// attacker would otherwise continue on a new connection.
+	// blockTime is the time without new connections for the address of a connection that was closed for its requests. An attacker
+	// would otherwise continue on a new connection.
 	blockTime = 10 * time.Second
 	// maxBlocked is the maximum number of blocked addresses. More are not blocked.
 	maxBlocked = 4096
@@ -21,31 +21,40 @@ const (
 // blockAddress rejects new connections of an address for blockTime. The caller holds l.mu.
 func (l *connLimiter) blockAddress(group netip.Prefix) {
 	now := time.Now()
-	if len(l.blocked) >= maxBlocked {
-		maps.DeleteFunc(l.blocked, func(_ netip.Prefix, end time.Time) bool { return !now.Before(end) })
-	}
-	if len(l.blocked) >= maxBlocked {
+	if !l.noteBlocked(group, now.Add(blockTime)) {
 		return
 	}
-	l.blocked[group] = now.Add(blockTime)
 	l.blockLog.Do(func() {
 		l.log.Warn("too many reset or rejected requests, the address is blocked; if it is a proxy, add it to server.trusted_proxies",
 			"remote", group, "duration", blockTime)
 	})
 }
 
-// blockSecondTime blocks an address if it is called twice within blockTime. The first call notes the time as the end of a block
-// that is already over. The caller holds l.mu.
+// blockSecondTime blocks an address if it is called twice within blockTime. The first call notes the time, as the end of a block
+// that has already ended. The caller holds l.mu.
 func (l *connLimiter) blockSecondTime(group netip.Prefix) {
 	now := time.Now()
 	if last, ok := l.blocked[group]; ok && now.Sub(last) < blockTime {
 		l.blockAddress(group)
-	} else if ok || len(l.blocked) < maxBlocked {
-		l.blocked[group] = now
+	} else {
+		l.noteBlocked(group, now)
 	}
 }
 
-// isBlocked reports whether an address has reset too many requests. The caller holds l.mu.
+// noteBlocked stores the end of a block, unless too many addresses are stored. The caller holds l.mu.
+func (l *connLimiter) noteBlocked(group netip.Prefix, end time.Time) bool {
+	if _, ok := l.blocked[group]; !ok && len(l.blocked) >= maxBlocked {
+		now := time.Now()
+		maps.DeleteFunc(l.blocked, func(_ netip.Prefix, end time.Time) bool { return now.Sub(end) >= blockTime })
+		if len(l.blocked) >= maxBlocked {
+			return false
+		}
+	}
+	l.blocked[group] = end
+	return true
+}
+
+// isBlocked reports whether an address is blocked. The caller holds l.mu.
 func (l *connLimiter) isBlocked(group netip.Prefix) bool {
 	return len(l.blocked) > 0 && time.Now().Before(l.blocked[group])
 }

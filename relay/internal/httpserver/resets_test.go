@@ -79,7 +79,7 @@ func TestResets_CloseConnection(t *testing.T) {
 	if !isClosed(t, dial(t, s)) {
 		t.Error("a new connection of the address was accepted")
 	}
-	if got := counts.rejectedResets.Load(); got != 1 {
+	if got := counts.rejectedBlocked.Load(); got != 1 {
 		t.Errorf("%d connections were rejected for resets, want 1", got)
 	}
 	loopback := netip.MustParsePrefix("127.0.0.0/8")

@@ -39,8 +39,8 @@ type Options struct {
 	// ClientCAFile contains the CAs of client certificates. A client may present none. If it is empty, no certificates
 	// are requested. It is read once.
 	ClientCAFile string
-	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header. The TLS handshake counts
-	// toward the first request (10 s).
+	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header, and before the first request
+	// the time of the TLS handshake (10 s).
 	ReadHeaderTimeout time.Duration
 	// ReadTimeout limits the time to the end of the request body (30 s).
 	ReadTimeout time.Duration

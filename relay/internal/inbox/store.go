@@ -132,7 +132,7 @@ func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result
 	}
 	r, err := s.moveEntries(ctx, quarantineScript, []string{QuarantineKey(s.keys), QuarantinePositionKey(s.keys)}, args)
 	if err == nil {
-		s.trimmer.Trim(ctx, size)
+		s.trimmer.Trim(ctx, len(entries), size)
 	}
 	return r, redisconn.WrapError("quarantine inbox entries", err)
 }

@@ -19,10 +19,10 @@ func newListenerMetrics(registry *prometheus.Registry) listenerMetrics {
 		open: gauges("connections", "Open connections, streams among them, by listener (server, health, admin).",
 			"listener"),
 		rejected: counters("connections_rejected_total",
-			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip, resets).",
+			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip, blocked).",
 			"listener", "limit"),
 		evicted: counters("connections_evicted_total",
-			"Idle connections that were closed to make room for new ones, by listener.", "listener"),
+			"Connections that were closed later because of a limit, such as idle ones to make room, by listener.", "listener"),
 		failed: counters("accept_failures_total",
 			"Connections that could not be accepted, such as without free file descriptors, by listener.", "listener"),
 	}
@@ -37,9 +37,9 @@ func (m *Metrics) Listener(name string) httpserver.ConnObserver {
 		open: l.open.WithLabelValues(name), evicted: l.evicted.WithLabelValues(name),
 		failed: l.failed.WithLabelValues(name),
 		rejected: map[httpserver.ConnLimit]prometheus.Counter{
-			httpserver.ConnLimitTotal:  l.rejected.WithLabelValues(name, string(httpserver.ConnLimitTotal)),
-			httpserver.ConnLimitIP:     l.rejected.WithLabelValues(name, string(httpserver.ConnLimitIP)),
-			httpserver.ConnLimitResets: l.rejected.WithLabelValues(name, string(httpserver.ConnLimitResets)),
+			httpserver.ConnLimitTotal:   l.rejected.WithLabelValues(name, string(httpserver.ConnLimitTotal)),
+			httpserver.ConnLimitIP:      l.rejected.WithLabelValues(name, string(httpserver.ConnLimitIP)),
+			httpserver.ConnLimitBlocked: l.rejected.WithLabelValues(name, string(httpserver.ConnLimitBlocked)),
 		},
 	}
 }

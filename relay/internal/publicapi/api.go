@@ -74,8 +74,8 @@ type Observer interface {
 	RequestRejected(code relay.Code)
 }
 
-// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, RelayID, PublicURL,
-// AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MinBodyRate, Log, Observer and Audit are required.
+// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, RelayID,
+// PublicURL, AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MinBodyRate, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
 	// Failures counts failed authentications. Nil means a new throttle.

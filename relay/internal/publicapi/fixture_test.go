@@ -196,7 +196,7 @@ func readResponse(t *testing.T, res *http.Response) response {
 }
 
 // envelope checks that the response is a valid error envelope, and returns its code, source and extra.
-func (a response) envelope(t *testing.T) (code, source string, extra map[string]any) {
+func (r response) envelope(t *testing.T) (code, source string, extra map[string]any) {
 	t.Helper()
 	var e struct {
 		Error struct {
@@ -207,14 +207,14 @@ func (a response) envelope(t *testing.T) (code, source string, extra map[string]
 		}
 		Data *json.RawMessage
 	}
-	if err := json.Unmarshal(a.body, &e); err != nil {
-		t.Fatalf("%d %q: %v", a.status, a.body, err)
+	if err := json.Unmarshal(r.body, &e); err != nil {
+		t.Fatalf("%d %q: %v", r.status, r.body, err)
 	}
-	if e.Error.Status != a.status || e.Error.Title == "" || e.Error.Detail == "" ||
-		!bytes.Contains(a.body, []byte(`"data":null`)) {
-		t.Errorf("%d: not the envelope: %s", a.status, a.body)
+	if e.Error.Status != r.status || e.Error.Title == "" || e.Error.Detail == "" ||
+		!bytes.Contains(r.body, []byte(`"data":null`)) {
+		t.Errorf("%d: not the envelope: %s", r.status, r.body)
 	}
-	if got := a.header.Get("Content-Type"); got != "application/json; charset=utf-8" {
+	if got := r.header.Get("Content-Type"); got != "application/json; charset=utf-8" {
 		t.Errorf("content type %q", got)
 	}
 	return e.Error.Code, e.Error.Source, e.Error.Extra

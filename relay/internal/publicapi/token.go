@@ -24,9 +24,6 @@ func (a *API) serveNotifications(w http.ResponseWriter, r *http.Request) *relay.
 	return a.issueToken(w, r, req)
 }
 
-// headerRelayID is the response header with Options.RelayID.
-const headerRelayID = "Hubrelay-Relay-Id"
-
 // maxParameters is the maximum length of the stream parameters that a token keeps, in bytes.
 const maxParameters = 2048
 
@@ -60,7 +57,7 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		return a.tokenError(r, issueErr)
 	}
 	if a.opt.RelayID != "" {
-		w.Header().Set(headerRelayID, a.opt.RelayID)
+		w.Header().Set(relay.IDHeader, a.opt.RelayID)
 	}
 	if link := a.streamURL(r); link != "" {
 		w.Header().Set("Link", "<"+link+"?token="+token+`>; rel="notifications"`)

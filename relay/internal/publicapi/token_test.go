@@ -170,7 +170,7 @@ func TestRedisUnavailable(t *testing.T) {
 			t.Errorf("%s: %d %s", name, a.status, a.body)
 		}
 		if strings.Contains(string(a.body), f.redis.Socket) {
-			t.Errorf("%s: the response names the inside: %s", name, a.body)
+			t.Errorf("%s: the response contains internal details: %s", name, a.body)
 		}
 	}
 }
@@ -187,7 +187,7 @@ func TestPanic_RespondsWithEnvelope(t *testing.T) {
 		t.Errorf("%s, log %s", a.body, f.log)
 	}
 	if strings.Contains(string(a.body), "boom") {
-		t.Error("the response tells the inside")
+		t.Error("the response contains internal details")
 	}
 }
 

@@ -211,7 +211,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-func TestInstance_IsStablePerPrefix(t *testing.T) {
+func TestRelayID_IsStablePerPrefix(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	id, err := open(t, s, Options{}).RelayID(t.Context())

@@ -6,8 +6,10 @@ import (
 )
 
 const (
-	// trimInterval is the number of bytes that a node adds to a stream before it measures the stream again.
+	// trimInterval is the number of bytes that are added to a stream before it is measured again.
 	trimInterval = 1 << 20
+	// entryOverhead is the memory of an entry in bytes besides its values.
+	entryOverhead = 100
 	// maxTrims limits the attempts to trim at once. Each assumes that entries have the same size.
 	maxTrims = 8
 )
@@ -27,10 +29,10 @@ func NewStreamTrimmer(c *Conn, key string, maxLen, maxBytes int64) *StreamTrimme
 	return t
 }
 
-// Trim is called after entries with a number of bytes were added. The stream may exceed its limits by about a MiB for each node.
-// An error of Redis is only logged, because a later call trims again.
-func (t *StreamTrimmer) Trim(ctx context.Context, added int) {
-	if t.untrimmed.Add(int64(added)) < trimInterval {
+// Trim is called after a number of entries were added, whose values have size bytes. The stream may exceed its limits by about a
+// MiB for each trimmer. An error of Redis is only logged, because the next call trims again.
+func (t *StreamTrimmer) Trim(ctx context.Context, entries, size int) {
+	if t.untrimmed.Add(int64(size+entries*entryOverhead)) < trimInterval {
 		return
 	}
 	t.untrimmed.Store(0)
@@ -47,6 +49,7 @@ func (t *StreamTrimmer) Trim(ctx context.Context, added int) {
 		err = client.XTrimMaxLen(ctx, t.key, n).Err()
 	}
 	if err != nil {
+		t.untrimmed.Store(trimInterval)
 		t.conn.Logger().WarnContext(ctx, "stream could not be trimmed", "key", t.key, "error", err)
 	}
 }

@@ -24,9 +24,6 @@ const (
 	keyPollInterval = time.Second
 )
 
-// RelayIDHeader is the header of a token response with the ID of the relay.
-const RelayIDHeader = "Hubrelay-Relay-Id"
-
 // errUpstreamIsSelf reports a loop of one relay.
 var errUpstreamIsSelf = errors.New("the upstream is this relay itself; change the url of the source")
 
@@ -130,11 +127,11 @@ func (t *session) listen(ctx context.Context, key string) error {
 
 // checkUpstream stores the identity of the upstream and detects a loop.
 func (t *session) checkUpstream(header http.Header) error {
-	t.upstreamID = header.Get(RelayIDHeader)
+	t.upstreamID = header.Get(relay.IDHeader)
 	if t.upstreamID != "" && t.upstreamID == t.opt.RelayID {
 		return errUpstreamIsSelf
 	}
-	if len(t.upstreamID) > 64 {
+	if len(t.upstreamID) > maxRelayID {
 		t.upstreamID = ""
 	}
 	return nil
@@ -155,7 +152,7 @@ func (t *session) onConnected(ctx context.Context) error {
 	m := message{relayPath: t.relayPath(nil)}
 	switch {
 	case t.gapReason != "":
-		m.gap, m.gapReported = t.gapReason, true
+		m.gap, m.mustReport = t.gapReason, true
 	case t.wasConnected:
 		m.gap = "the upstream sent no cursor, so events since the last connection are missing"
 	}
@@ -187,7 +184,7 @@ func (t *session) handleResync(ctx context.Context, n relay.Notification) error 
 	if slices.Contains(via, t.opt.RelayID) { // this relay has reported it first
 		return t.enqueue(ctx, message{cursor: n.Cursor})
 	}
-	return t.enqueue(ctx, message{cursor: n.Cursor, gap: reason, gapReported: true, relayPath: t.relayPath(via)})
+	return t.enqueue(ctx, message{cursor: n.Cursor, gap: reason, mustReport: true, relayPath: t.relayPath(via)})
 }
 
 // relayPath appends the upstream to the relays that a message has passed.
@@ -206,8 +203,8 @@ func (t *session) isStaleCursor(err error) bool {
 		t.cursor != ""
 }
 
-// maxVia is the maximum number of listed relays, as for notifications. Longer IDs than maxRelayID are dropped; a relay has 16
-// characters.
+// maxVia is the maximum number of listed relays, as for notifications. IDs of more than maxRelayID bytes are dropped; the ID of a
+// relay has 16.
 const maxVia, maxRelayID = 16, 64
 
 func readResync(data []byte) (reason string, via []string) {

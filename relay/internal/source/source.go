@@ -209,11 +209,11 @@ type message struct {
 	from string
 	// rejectReason is set if data is not a notification.
 	rejectReason string
-	// gap is the reason of a gap before the message. gapReported is set if operators must be informed. relayPath
+	// gap is the reason of a gap before the message. mustReport is set if operators must be informed. relayPath
 	// lists the relays that the report of the gap has passed.
-	gap         string
-	gapReported bool
-	relayPath   []string
+	gap        string
+	mustReport bool
+	relayPath  []string
 }
 
 // isNotification reports whether the message is a notification.

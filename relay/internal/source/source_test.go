@@ -13,6 +13,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
@@ -65,7 +66,7 @@ func TestSource_GapReportsDoNotLoop(t *testing.T) {
 		waitForClose(ws)
 	})
 	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Header().Set(source.RelayIDHeader, "near")
+		w.Header().Set(relay.IDHeader, "near")
 		return false
 	}
 	r := newReader(t, u.URL, nil)
@@ -289,7 +290,7 @@ func TestSource_DetectsLoops(t *testing.T) {
 	})
 	name := "me"
 	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
-		w.Header().Set(source.RelayIDHeader, name)
+		w.Header().Set(relay.IDHeader, name)
 		return false
 	}
 	r := newReader(t, u.URL, nil)

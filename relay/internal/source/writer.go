@@ -33,56 +33,78 @@ func (t *session) storeLoop(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		released, batch, gap := t.collectBatch(first)
-		if batch.Gaps > 0 {
+		b := pendingBatch{resync: -1}
+		t.addMessage(&b, first)
+		t.addWaiting(&b)
+		if b.Gaps > 0 {
 			if err := t.gapBatches.Wait(ctx); err != nil {
 				return err
 			}
-			t.reportGap(ctx, gap)
+			t.addWaiting(&b) // so the batch also reports gaps that have arrived since then
+			t.reportGap(ctx, b.gap)
 		}
-		if err := t.storeBatch(ctx, batch); err != nil {
+		if err := t.storeBatch(ctx, b.Batch); err != nil {
 			return err
 		}
-		t.inFlightBytes.Release(released)
-		if batch.Cursor != "" {
-			t.savedCursor = batch.Cursor
+		t.inFlightBytes.Release(b.released)
+		if b.Cursor != "" {
+			t.savedCursor = b.Cursor
 		}
-		t.opt.Observer.SourceStored(t.opt.Name, batch)
-		t.logRejected(batch)
+		t.opt.Observer.SourceStored(t.opt.Name, b.Batch)
+		t.logRejected(b.Batch)
 	}
 }
 
-// collectBatch returns a batch of first and the messages after it, the size to release, and the gap to report if there is one.
-// The gaps of a batch become one message for clients, after the last of them.
-func (t *session) collectBatch(first message) (released int64, batch sourcestore.Batch, gap message) {
-	size, resync := 0, -1 // the index of the message
-	for m, count := first, 1; ; count++ {
-		released += m.size()
-		size += len(m.data)
-		if m.gap != "" {
-			batch.Gaps++
-			if !gap.gapReported {
-				gap = m
-			}
-			if resync >= 0 {
-				batch.Notifications = slices.Delete(batch.Notifications, resync, resync+1)
-			}
-			resync = len(batch.Notifications)
-			batch.Notifications = append(batch.Notifications, relay.Notification{
-				ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub, Data: relay.ResyncEntry(t.opt.Hub,
-					gapNotice, m.relayPath),
-			})
-		}
-		t.appendMessage(&batch, m)
-		if count == batchCount || size >= batchBytes {
-			return released, batch, gap
-		}
+// pendingBatch is a batch to which messages are added.
+type pendingBatch struct {
+	sourcestore.Batch
+	messages, bytes int
+	released        int64   // memory to release when the batch is stored
+	gap             message // to report to operators, if Gaps is not 0
+	// resync is the index of the message for clients in Notifications, or -1 without a gap. relayPath lists the relays that
+	// all gaps have passed, because a relay ignores the message if it is listed.
+	resync    int
+	relayPath []string
+}
+
+// addWaiting adds the messages that are waiting, up to the limits of a batch.
+func (t *session) addWaiting(b *pendingBatch) {
+	for b.messages < batchCount && b.bytes < batchBytes {
 		select {
-		case m = <-t.messages:
+		case m := <-t.messages:
+			t.addMessage(b, m)
 		default:
-			return released, batch, gap
+			return
 		}
 	}
+}
+
+func (t *session) addMessage(b *pendingBatch, m message) {
+	b.messages++
+	b.bytes += len(m.data)
+	b.released += m.size()
+	if m.gap != "" {
+		t.addGap(b, m)
+	}
+	t.appendMessage(&b.Batch, m)
+}
+
+// addGap adds a message for clients, which replaces the one about earlier gaps of the batch.
+func (t *session) addGap(b *pendingBatch, m message) {
+	if !b.gap.mustReport {
+		b.gap = m
+	}
+	if b.Gaps++; b.Gaps == 1 {
+		b.relayPath = m.relayPath
+	} else {
+		b.relayPath = slices.DeleteFunc(slices.Clone(b.relayPath), func(id string) bool { return !slices.Contains(m.relayPath, id) })
+		b.Notifications = slices.Delete(b.Notifications, b.resync, b.resync+1)
+	}
+	b.resync = len(b.Notifications)
+	b.Notifications = append(b.Notifications, relay.Notification{
+		ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub,
+		Data: relay.ResyncEntry(t.opt.Hub, gapNotice, b.relayPath),
+	})
 }
 
 // appendMessage validates a message and adds it to the batch.
@@ -142,7 +164,7 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 
 // reportGap logs a gap and reports it to operators.
 func (t *session) reportGap(ctx context.Context, m message) {
-	if !m.gapReported {
+	if !m.mustReport {
 		if t.logThrottle.allow("gap", nil) {
 			t.opt.Log.WarnContext(ctx, "events of the upstream may be missing", "reason", m.gap)
 		}

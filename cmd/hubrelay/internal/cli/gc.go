@@ -15,6 +15,8 @@ const (
 	maxGCPercent = 300
 	// minGCPercent applies to a large heap, such as with many large events that wait for sinks.
 	minGCPercent = 100
+	// minGCChange is the minimum change of the percentage, because a change stops all goroutines for a moment.
+	minGCChange = 20
 	// garbageTarget is the garbage in bytes between two collections, as far as the percentages allow it.
 	garbageTarget = 128 << 20
 )
@@ -34,8 +36,7 @@ func adjustAfterGC(percent int) {
 		live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 		metrics.Read(live)
 		wanted := gcPercent(live[0].Value.Uint64())
-		// A change stops all goroutines for a moment, so small ones are not worth it.
-		if wanted >= percent+20 || wanted <= percent-20 {
+		if wanted >= percent+minGCChange || wanted <= percent-minGCChange {
 			debug.SetGCPercent(wanted)
 			percent = wanted
 		}

@@ -10,8 +10,7 @@
 // certificate as the only client, and a sixth part of the line is the plugin's own certificate (DER in unpadded
 // base64). A plugin without TLS is configured with `tls: false`. The plugin serves this service and
 // grpc.health.v1.Health, in which the service named "plugin" is SERVING. Messages to the plugin may have up to 64 MiB, and
-// messages from it up to 4 MiB. Calls are
-// concurrent.
+// messages from it up to 4 MiB. Calls are concurrent.
 //
 // The plugin runs in the directory of the daemon's configuration file. Its environment contains only the variables in
 // `env`.

@@ -30,7 +30,7 @@ const (
 
 const (
 	// scanPage is the number of dead letters that are read at once. scanBytes is the number of bytes after which a read ends,
-	// because Redis runs no other command meanwhile.
+	// because Redis runs no other command during a read.
 	scanPage  = 100
 	scanBytes = 1 << 20
 	// scanTimeout limits the search for one page.

@@ -79,7 +79,7 @@ func (p *Position) Store(ctx context.Context, batch Batch) error {
 	for _, r := range batch.Rejected {
 		size += len(r.Data) + len(r.Reason)
 	}
-	p.s.trimmer.Trim(ctx, size)
+	p.s.trimmer.Trim(ctx, len(batch.Rejected), size)
 	return nil
 }
 
