@@ -269,6 +269,7 @@ func (d *Daemon) newDeliveries(
 		Node: node.Name, Notices: notices, History: recorder, HistoryStore: s.history, Receivers: receivers,
 		Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
 		Retention:  func() eventlog.Retention { return d.logRetention(s.monitor.MaxMemory()) },
+		Memory:     s.monitor,
 		OnDisabled: d.recordDisabledSink, Grace: d.cfg.Server.ShutdownGrace, Logger: d.log,
 	})
 }

@@ -51,7 +51,9 @@ type Options struct {
 
 	// Retention returns the retention of one partition of the log.
 	Retention func() eventlog.Retention
-	Notices   *notice.Publisher
+	// Memory limits the memory of the queues.
+	Memory  dispatch.Memory
+	Notices *notice.Publisher
 	// History records attempts and filters. It may be nil.
 	History *history.Recorder
 	// HistoryStore finds them.

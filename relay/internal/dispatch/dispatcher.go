@@ -51,6 +51,10 @@ type Queues interface {
 	Enqueue(ctx context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error)
 	CountAccounts(ctx context.Context, sink string, partition int) (map[string]int64, error)
 	LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error)
+	Sizes(ctx context.Context, partition int, sinks []string) ([]int64, error)
+	DetachSinks(
+		ctx context.Context, partition int, position string, generation int64, sinks []string,
+	) (newGeneration int64, err error)
 }
 
 var _ Queues = (*queue.Store)(nil)
@@ -61,6 +65,20 @@ type Log interface {
 	HasRangeAfter(ctx context.Context, partition int, after string) (bool, error)
 	Trim(ctx context.Context, partition int, r eventlog.Retention) error
 }
+
+// Memory is the memory of Redis. See [storage.Monitor].
+type Memory interface {
+	// QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, or 0, and whether
+	// Redis is so full that publishing is stopped. Each queue may exceed its share by an entry.
+	QueueLimit() (total int64, isFull bool)
+	// Measure updates the limit.
+	Measure(ctx context.Context)
+}
+
+type noLimit struct{}
+
+func (noLimit) QueueLimit() (int64, bool) { return 0, false }
+func (noLimit) Measure(context.Context)   {}
 
 // Lease is held by one dispatcher of a partition at a time. It only avoids double work.
 type Lease interface {
@@ -96,6 +114,8 @@ type Options struct {
 	// Retention returns the limits of the part of the log that has been dispatched. It is called once per trim. Nil sets no
 	// limit.
 	Retention func() eventlog.Retention
+	// Memory limits the memory of the queues. Nil sets no limit.
+	Memory Memory
 	// RecordSinks records that entries after a position are matched with these sinks. It is called before that, again after
 	// an error, and once for the same sinks while the lease is held. Nil records nothing.
 	RecordSinks func(ctx context.Context, after string, sinks []Sink) error
@@ -120,26 +140,29 @@ type Dispatcher struct {
 
 	// The following fields belong to dispatchLoop.
 
-	maintainAt      time.Time // of the next round of maintenance
-	bytesSinceTrim  int64     // dispatched since the last trim
-	matcher         *Matcher
-	recorded        *Matcher // of the last RecordSinks
-	sinks           []string
-	backlogs        []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
-	shares          []accountShare // by sink
-	mustCount       bool           // one of them must be counted
-	fromStart       map[string]bool
-	position        string // stored position
-	unmatchedTo     string // no sink matches an entry after position and up to here
-	unmatched       int    // number of these entries
-	generation      int64
-	joinedAt        []string        // by sink: the position after which its entries begin, "" if it is not active
-	allJoined       bool            // all sinks are active and have joined before position
-	catchingUpSinks map[int]string  // position of each sink that catches up
-	dropped         []int64         // by sink: not yet logged
-	copied          []int           // by sink: in the current enqueue
-	excluded        []excludedEntry // not recorded yet
-	scratch         []int
+	maintainAt        time.Time // of the next round of maintenance
+	bytesSinceTrim    int64     // dispatched since the last trim
+	matcher           *Matcher
+	recorded          *Matcher // of the last RecordSinks
+	sinks             []string
+	backlogs          []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
+	shares            []accountShare // by sink
+	mustCount         bool           // one of them must be counted
+	sizes             []queueSize    // by sink
+	bytesSinceMeasure int64          // added to the log and to queues
+	fullLogged        time.Time
+	fromStart         map[string]bool
+	position          string // stored position
+	unmatchedTo       string // no sink matches an entry after position and up to here
+	unmatched         int    // number of these entries
+	generation        int64
+	joinedAt          []string        // by sink: the position after which its entries begin, "" if it is not active
+	allJoined         bool            // all sinks are active and have joined before position
+	catchingUpSinks   map[int]string  // position of each sink that catches up
+	dropped           []int64         // by sink: not yet logged
+	copied            []int           // by sink: in the current enqueue
+	excluded          []excludedEntry // not recorded yet
+	scratch           []int
 }
 
 // NewDispatcher returns a dispatcher. Call Run to start it.
@@ -155,6 +178,9 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	}
 	if o.RecordExcluded == nil {
 		o.RecordExcluded = func(*relay.Notification, string) {}
+	}
+	if o.Memory == nil {
+		o.Memory = noLimit{}
 	}
 	if o.Retention == nil {
 		o.Retention = func() eventlog.Retention { return eventlog.Retention{} }
@@ -178,10 +204,11 @@ func (d *Dispatcher) Reload(m *Matcher) {
 func (d *Dispatcher) useMatcher(m *Matcher) {
 	list := m.Sinks()
 	former := make(map[string]accountShare, len(d.shares))
+	formerSizes := make(map[string]queueSize, len(d.sizes))
 	for i, name := range d.sinks {
-		former[name] = d.shares[i]
+		former[name], formerSizes[name] = d.shares[i], d.sizes[i]
 	}
-	d.matcher, d.sinks, d.backlogs, d.shares = m, nil, nil, nil
+	d.matcher, d.sinks, d.backlogs, d.shares, d.sizes = m, nil, nil, nil, nil
 	d.fromStart = make(map[string]bool, len(list))
 	d.dropped, d.copied = make([]int64, len(list)), make([]int, len(list))
 	for _, s := range list {
@@ -192,6 +219,11 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 			share = f // counting hundreds of queues again would delay all sinks
 		}
 		d.shares = append(d.shares, share)
+		size, ok := formerSizes[s.Name]
+		if !ok {
+			size.bytes = unknownSize
+		}
+		d.sizes = append(d.sizes, size)
 		d.fromStart[s.Name] = s.FromStart
 	}
 }
@@ -230,7 +262,7 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	d.leading.Store(true)
 	d.recorded = nil
 	for i := range d.shares {
-		d.shares[i].mustCount = true // another node may have filled the queues
+		d.shares[i].mustCount, d.sizes[i].bytes = true, unknownSize // another node may have filled the queues
 	}
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
@@ -282,8 +314,14 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	save := time.NewTimer(positionSaveInterval)
 	save.Stop()
 	defer save.Stop()
+	room := time.NewTimer(0)
+	defer room.Stop()
 	saving := false
 	for {
+		var roomCheck <-chan time.Time
+		if d.hasFull() {
+			roomCheck = room.C
+		}
 		if d.unmatched > 0 && !saving {
 			save.Reset(positionSaveInterval)
 		}
@@ -302,6 +340,10 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 			again, err = d.savePosition(ctx)
 		case <-maintain.C:
 			again, err = true, d.runMaintenance(ctx)
+		case <-roomCheck:
+			var interval time.Duration
+			interval, err = d.checkRoom(ctx)
+			room.Reset(interval)
 		case <-d.catchUpSignal():
 			again, err = d.catchUpSink(ctx)
 		}
@@ -331,6 +373,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 	for i, name := range d.sinks {
 		if position, ok := s.Active[name]; ok {
 			d.joinedAt[i] = position
+			d.sizes[i].isFull, d.sizes[i].isDetached = false, false
 			d.allJoined = d.allJoined && streamid.Compare(position, d.position) <= 0
 			continue
 		}
@@ -383,17 +426,24 @@ func (d *Dispatcher) trimEarly(ctx context.Context) (again bool, err error) {
 	if again, err := d.savePosition(ctx); again || err != nil {
 		return again, err
 	}
-	return false, d.opts.Log.Trim(ctx, d.opts.Partition, retention)
+	return false, d.trim(ctx, retention)
+}
+
+// trim trims the log, but keeps what sinks that catch up still have to get.
+func (d *Dispatcher) trim(ctx context.Context, retention eventlog.Retention) error {
+	retention.KeepAfter = d.keepAfter()
+	return d.opts.Log.Trim(ctx, d.opts.Partition, retention)
 }
 
 // runMaintenance logs dropped entries, saves the position and trims the log.
 func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	d.maintainAt, d.bytesSinceTrim = time.Now().Add(backoff.Jitter(maintainInterval)), 0
 	d.logDropped()
+	d.logFull()
 	if _, err := d.savePosition(ctx); err != nil {
 		return err
 	}
-	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.Retention())
+	return d.trim(ctx, d.opts.Retention())
 }
 
 // limitBytes converts the BacklogBytes of each sink to a number of entries.

@@ -64,12 +64,15 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		if again, err := d.trimEarly(ctx); again || err != nil {
 			return true, err
 		}
+		if again, err := d.detachFull(ctx); again || err != nil {
+			return true, err
+		}
 		r := d.newRequest(d.position)
 		d.scratch = d.scratch[:0]
-		n, copied := 0, 0 // entries, bytes
+		n, added, copied := 0, 0, 0 // entries, bytes
 		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript && copied < maxBytesPerScript; n++ {
 			before := len(d.scratch)
-			d.bytesSinceTrim += int64(len(list[n].Data))
+			added += len(list[n].Data)
 			d.scratch = d.matcher.Match(&list[n], d.scratch)
 			if !d.allJoined {
 				d.scratch = d.filterJoined(d.scratch, before, list[n].Cursor)
@@ -78,8 +81,13 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			if found := d.scratch[before:]; len(found) > 0 {
 				r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
 				copied += len(found) * len(list[n].Data)
+				for _, i := range found {
+					d.sizes[i].add(&list[n])
+				}
 			}
 		}
+		d.bytesSinceTrim += int64(added)
+		d.addBytes(ctx, added+copied)
 		r.To, r.EntriesCovered = list[n-1].Cursor, d.unmatched+n
 		list = list[n:]
 		if len(r.Matches) == 0 && d.allJoined && r.EntriesCovered < positionSaveEntries {
@@ -104,8 +112,10 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 
 // newRequest returns a request without matches.
 func (d *Dispatcher) newRequest(from string) queue.EnqueueRequest {
+	_, isFull := d.opts.Memory.QueueLimit()
 	return queue.EnqueueRequest{
 		Partition: d.opts.Partition, From: from, Generation: d.generation, Sinks: d.sinks, MaxBacklogs: d.backlogs,
+		IgnoresMemoryLimit: isFull,
 	}
 }
 
@@ -178,23 +188,31 @@ func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueRe
 	}
 }
 
-// catchUpSignal returns a closed channel while a sink has to catch up, otherwise nil.
+// catchUpSignal returns a closed channel while a sink with room in its queue has to catch up, otherwise nil.
 func (d *Dispatcher) catchUpSignal() <-chan struct{} {
-	if len(d.catchingUpSinks) == 0 {
-		return nil
+	for i := range d.catchingUpSinks {
+		if !d.sizes[i].isFull {
+			ready := make(chan struct{})
+			close(ready)
+			return ready
+		}
 	}
-	ready := make(chan struct{})
-	close(ready)
-	return ready
+	return nil
 }
 
-// catchUpSink takes one step with one of the sinks that catch up. It returns true if the state must be read again, for
-// example because the sink has caught up.
+// catchUpSink takes one step with one of the sinks that catch up and have room. It returns true if the state must be read
+// again, for example because the sink has caught up.
 func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	var sink int
 	var position string
 	for sink, position = range d.catchingUpSinks {
-		break
+		if !d.sizes[sink].isFull {
+			break
+		}
+	}
+	room, err := d.measureRoom(ctx, sink)
+	if err != nil || room == 0 {
+		return false, err
 	}
 	list, err := d.opts.Log.Range(ctx, d.opts.Partition, position, rangeCount)
 	if err != nil {
@@ -204,10 +222,11 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	filter := &d.matcher.Sinks()[sink].Filter
 	only := []int{sink}
 	n, copied := 0, 0 // entries, bytes
-	for ; n < len(list) && copied < maxBytesPerScript; n++ {
+	for ; n < len(list) && copied < room; n++ {
 		if filter.Match(list[n]) {
 			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: only})
 			copied += len(list[n].Data)
+			d.sizes[sink].add(&list[n])
 		}
 	}
 	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], d.position, n
@@ -220,9 +239,13 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 		return true, err
 	}
 	d.recordResult(r, result)
+	d.addBytes(ctx, copied)
 	if result.CaughtUp {
-		d.opts.Logger.InfoContext(ctx, "a sink has caught up with the log",
-			"sink", r.CatchUpSink, "partition", d.opts.Partition)
+		if !d.sizes[sink].isDetached {
+			d.opts.Logger.InfoContext(ctx, "a sink has caught up with the log",
+				"sink", r.CatchUpSink, "partition", d.opts.Partition)
+		}
+		d.sizes[sink].isDetached = false
 		return true, nil
 	}
 	d.catchingUpSinks[sink] = r.To

@@ -12,6 +12,8 @@ type Retention struct {
 	History  time.Duration // maximum age
 	MaxLen   int64         // maximum number of entries
 	MaxBytes int64         // maximum memory in Redis
+	// KeepAfter is the log cursor after which all entries stay, because sinks still have to get them, or "".
+	KeepAfter string
 }
 
 // Trim removes the entries of a partition's log that exceed its retention, but only entries that the dispatcher has
@@ -27,10 +29,9 @@ func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 			maxLen = n
 		}
 	}
-	// An approximate XTRIM removes at most 10,000 entries by default, so a long log is trimmed in steps and other
-	// commands run in between.
+	// The script removes at most 10,000 entries, so a long log is trimmed in steps and other commands run in between.
 	for {
-		removed, _, err := l.runTrim(ctx, partition, r.History, maxLen)
+		removed, _, err := l.runTrim(ctx, partition, r.History, maxLen, r.KeepAfter)
 		if err != nil || removed == 0 {
 			return redisconn.WrapError("trim the log", err)
 		}
@@ -38,10 +39,10 @@ func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 }
 
 func (l *Log) runTrim(
-	ctx context.Context, partition int, history time.Duration, maxLen int64,
+	ctx context.Context, partition int, history time.Duration, maxLen int64, keepAfter string,
 ) (removed, lag int64, err error) {
 	keys := []string{Key(l.keys, partition), DispatchPositionKey(l.keys, partition)}
-	reply, err := trimScript.Run(ctx, l.conn.Commands(), keys, history.Milliseconds(), maxLen).Int64Slice()
+	reply, err := trimScript.Run(ctx, l.conn.Commands(), keys, history.Milliseconds(), maxLen, keepAfter).Int64Slice()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -54,6 +55,6 @@ func (l *Log) runTrim(
 // Lag returns the number of entries of a partition's log that the dispatcher has not processed. It is -1 if the server
 // does not count entries, before Redis 7, and there are at least a thousand.
 func (l *Log) Lag(ctx context.Context, partition int) (int64, error) {
-	_, lag, err := l.runTrim(ctx, partition, 0, 0)
+	_, lag, err := l.runTrim(ctx, partition, 0, 0, "")
 	return lag, redisconn.WrapError("measure the lag of the dispatcher", err)
 }

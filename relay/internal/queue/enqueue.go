@@ -26,7 +26,7 @@ type EnqueueRequest struct {
 	// Generation is [DispatchState.Generation]. 0 is not checked, which is safe only if the set of sinks never changes.
 	Generation int64
 	// EntriesCovered is the number of log entries after From up to and including To, matched or not. If it is 0, the
-	// lag becomes unknown and trimming by length pauses.
+	// lag becomes unknown.
 	EntriesCovered int
 	// Sinks are the sinks that Matches refer to. MaxBacklogs contains the maximum length of each queue in this
 	// partition; 0 is no limit.
@@ -34,6 +34,8 @@ type EnqueueRequest struct {
 	MaxBacklogs []int64
 	// Matches are in log order.
 	Matches []SinkMatch
+	// IgnoresMemoryLimit copies entries even if the memory of Redis is full.
+	IgnoresMemoryLimit bool
 }
 
 // EnqueueResult is the result of an [EnqueueRequest].
@@ -83,8 +85,12 @@ func (s *Store) Enqueue(ctx context.Context, r EnqueueRequest) (EnqueueResult, e
 	if r.Generation != 0 {
 		generation = strconv.FormatInt(r.Generation, 10)
 	}
-	args := make([]any, 0, 5+len(used)+len(matches))
-	args = append(args, r.CatchUpSink, r.From, r.To, generation, r.EntriesCovered)
+	ignoresLimit := 0
+	if r.IgnoresMemoryLimit {
+		ignoresLimit = 1
+	}
+	args := make([]any, 0, 6+len(used)+len(matches))
+	args = append(args, r.CatchUpSink, r.From, r.To, generation, r.EntriesCovered, ignoresLimit)
 	for _, sink := range used {
 		args = append(args, r.MaxBacklogs[sink])
 	}

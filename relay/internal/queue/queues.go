@@ -122,6 +122,15 @@ func (s *Store) ClaimPending(ctx context.Context, sink, group, consumer string) 
 	return nil
 }
 
+// Sizes returns the memory of the queue of each sink in a partition, in bytes.
+func (s *Store) Sizes(ctx context.Context, partition int, sinks []string) ([]int64, error) {
+	keys := make([]string, len(sinks))
+	for i, sink := range sinks {
+		keys[i] = Key(s.keys, sink, partition)
+	}
+	return redisconn.StreamSizes(ctx, s.conn.Commands(), keys)
+}
+
 // LenForBytes returns the number of entries of a sink's queue in a partition that need at most maxBytes of memory, or 0
 // if all of them do.
 func (s *Store) LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error) {

@@ -89,6 +89,27 @@ func (s *Store) runRegister(
 	return state, nil
 }
 
+// DetachSinks makes the dispatcher of a partition stop serving sinks. They catch up with the log from the dispatcher's
+// position. It returns the new generation, or 0 if position or generation are not what the caller expects. It works in
+// a full Redis.
+func (s *Store) DetachSinks(
+	ctx context.Context, partition int, position string, generation int64, sinks []string,
+) (newGeneration int64, err error) {
+	args := []any{position, generation}
+	for _, sink := range sinks {
+		args = append(args, sink)
+	}
+	keys := []string{eventlog.DispatchPositionKey(s.keys, partition), SinkPositionsKey(s.keys, partition)}
+	reply, err := detachScript.Run(ctx, s.conn.Commands(), keys, args...).Text()
+	if err != nil || reply == "" {
+		return 0, redisconn.WrapError("detach sinks", err)
+	}
+	if newGeneration, err = strconv.ParseInt(reply, 10, 64); err != nil {
+		return 0, redisconn.WrapError("detach sinks", redisconn.ErrUnexpectedReply)
+	}
+	return newGeneration, nil
+}
+
 // ForgetSink removes the state of a sink in a partition, including its queue. A sink with the same name is new then.
 func (s *Store) ForgetSink(ctx context.Context, partition int, sink string) error {
 	_, err := s.conn.Commands().TxPipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -13,6 +13,8 @@ var (
 	enqueueSource string
 	//go:embed scripts/register_sinks.lua
 	registerSource string
+	//go:embed scripts/detach_sinks.lua
+	detachSource string
 	//go:embed scripts/queued.lua
 	queuedSource string
 	//go:embed scripts/drop.lua
@@ -24,6 +26,7 @@ var (
 
 	enqueueScript  = redisconn.NewScript(streamid.CompareLua + enqueueSource)
 	registerScript = redisconn.NewScript(streamid.CompareLua + registerSource)
+	detachScript   = redisconn.NewScript(streamid.CompareLua + detachSource)
 	queuedScript   = redisconn.NewScript(queuedSource)
 	dropScript     = redisconn.NewScript(dropSource)
 

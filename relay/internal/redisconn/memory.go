@@ -59,6 +59,28 @@ func IsOutOfMemory(err error) bool { return err != nil && strings.Contains(err.E
 // millisecond. A stream of more entries (about a hundred per node) is estimated from its oldest ones.
 const memorySamples = 10_000
 
+// StreamSizes returns the memory of each stream in bytes, 0 for a missing one.
+func StreamSizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64, error) {
+	replies := make([]*redis.IntCmd, len(keys))
+	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, key := range keys {
+			replies[i] = pipe.MemoryUsage(ctx, key, memorySamples)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, WrapError("measure streams", err)
+	}
+	sizes := make([]int64, len(keys))
+	for i, reply := range replies {
+		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, WrapError("measure streams", err)
+		}
+		sizes[i] = reply.Val()
+	}
+	return sizes, nil
+}
+
 // StreamLenForBytes returns the number of entries of a stream that need at most maxBytes of memory, or 0 if all of them
 // do.
 func StreamLenForBytes(ctx context.Context, client redis.Cmdable, key string, maxBytes int64) (int64, error) {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,11 +23,15 @@ const (
 	// resumeMargin is the share of the memory that must become free before publishing continues, so that it does not
 	// stop and start with each entry.
 	resumeMargin = 0.01
+	// pressureMargin is how much below the limit of publishing the queues of sinks become limited, to pressureShare of the
+	// memory together.
+	pressureMargin = 0.15
+	pressureShare  = 0.1
 )
 
 // Observer receives the measurements. Its method must not block.
 type Observer interface {
-	// StorageUsed is called once per second. ratio is the used share of the memory of the fullest server, from 0 to 1,
+	// StorageUsed is called at least once per second. ratio is the used share of the memory of the fullest server, from 0 to 1,
 	// or 0 without a limit.
 	StorageUsed(ratio float64, full bool)
 }
@@ -41,12 +46,14 @@ type Options struct {
 	Observer Observer
 }
 
-// Monitor measures the memory of Redis once per second. Check may be called concurrently.
+// Monitor measures the memory of Redis once per second. Its methods may be called concurrently.
 type Monitor struct {
-	opts   Options
-	full   atomic.Pointer[relay.Error] // nil while publishing is possible
-	used   atomic.Int64
-	max    atomic.Int64
+	opts Options
+	full atomic.Pointer[relay.Error] // nil while publishing is possible
+	used atomic.Int64
+	max  atomic.Int64
+
+	mu     sync.Mutex // of Measure
 	logged time.Time
 }
 
@@ -67,6 +74,20 @@ func (m *Monitor) MaxMemory() int64 { return m.max.Load() }
 // UsedMemory returns the memory that the fullest server uses, in bytes, or 0 if Run has not measured.
 func (m *Monitor) UsedMemory() int64 { return m.used.Load() }
 
+// QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, and whether publishing
+// is stopped. It is 0, no limit, until the memory is almost as full as publishing allows. While publishing is stopped, it
+// is half of the rest of the memory.
+func (m *Monitor) QueueLimit() (total int64, isFull bool) {
+	used, maxMemory := float64(m.used.Load()), float64(m.max.Load())
+	switch {
+	case m.full.Load() != nil:
+		return max(int64(maxMemory*(1-m.opts.Limit)/2), 1), true
+	case maxMemory > 0 && used >= maxMemory*(m.opts.Limit-pressureMargin):
+		return max(int64(maxMemory*pressureShare), 1), false
+	}
+	return 0, false
+}
+
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
 	return relay.NewError(relay.CodeStorageFull, state+", so nothing was stored; repeat the request later. The "+
@@ -79,9 +100,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 	ticker := time.NewTicker(checkInterval)
 	defer ticker.Stop()
 	for {
-		if memory, err := m.opts.Read(ctx); err == nil {
-			m.update(memory)
-		}
+		m.Measure(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -90,7 +109,14 @@ func (m *Monitor) Run(ctx context.Context) error {
 	}
 }
 
-func (m *Monitor) update(memory redisconn.Memory) {
+// Measure measures now. If Redis does not respond, the last result applies.
+func (m *Monitor) Measure(ctx context.Context) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	memory, err := m.opts.Read(ctx)
+	if err != nil {
+		return
+	}
 	m.used.Store(memory.Used)
 	m.max.Store(memory.Max)
 	ratio := 0.0

@@ -32,7 +32,8 @@ func newTestMonitor(log *bytes.Buffer, read func() (redisconn.Memory, error)) (*
 func TestMonitor_StopsAndContinues(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	m, seen := newTestMonitor(&log, nil)
+	var memory redisconn.Memory
+	m, seen := newTestMonitor(&log, func() (redisconn.Memory, error) { return memory, nil })
 	for _, step := range []struct {
 		name   string
 		memory redisconn.Memory
@@ -44,7 +45,8 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 		{"slightly below", redisconn.Memory{Used: 895, Max: 1000}, true},
 		{"room again", redisconn.Memory{Used: 880, Max: 1000}, false},
 	} {
-		m.update(step.memory)
+		memory = step.memory
+		m.Measure(t.Context())
 		if got := m.MaxMemory(); got != step.memory.Max {
 			t.Errorf("%s: got a limit of %d, want %d", step.name, got, step.memory.Max)
 		}
@@ -59,6 +61,31 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 	}
 	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "continues") {
 		t.Errorf("got %d errors in the log, want 1, and the end:\n%s", n, log.String())
+	}
+}
+
+// The queues of sinks have a limit before publishing stops, and a lower one afterwards.
+func TestMonitor_QueueLimit(t *testing.T) {
+	t.Parallel()
+	var memory redisconn.Memory
+	m, _ := newTestMonitor(new(bytes.Buffer), func() (redisconn.Memory, error) { return memory, nil })
+	for _, tt := range []struct {
+		memory redisconn.Memory
+		total  int64
+		isFull bool
+	}{
+		{redisconn.Memory{Used: 1000}, 0, false},
+		{redisconn.Memory{Used: 740, Max: 1000}, 0, false},
+		{redisconn.Memory{Used: 760, Max: 1000}, 100, false},
+		{redisconn.Memory{Used: 899, Max: 1000}, 100, false},
+		{redisconn.Memory{Used: 900, Max: 1000}, 50, true},
+		{redisconn.Memory{Used: 700, Max: 1000}, 0, false},
+	} {
+		memory = tt.memory
+		m.Measure(t.Context())
+		if total, isFull := m.QueueLimit(); total > tt.total || total < tt.total*9/10 || isFull != tt.isFull {
+			t.Errorf("%+v: got %d, %t, want about %d, %t", memory, total, isFull, tt.total, tt.isFull)
+		}
 	}
 }
 

@@ -1,7 +1,7 @@
 -- Trim the entries of a log that its dispatcher has processed. Returns the number of removed entries, and the lag of
 -- the dispatcher or -1 if it is unknown.
 -- KEYS: log, dispatch position. ARGV: milliseconds of history to keep, or 0 for no limit; number of entries to keep,
--- or 0 for no limit.
+-- or 0 for no limit; ID after which all entries stay, or ''.
 local log, dispatched = KEYS[1], KEYS[2]
 local history, maxlen = tonumber(ARGV[1]), tonumber(ARGV[2])
 if redis.call('EXISTS', log) == 0 then return {0, 0} end
@@ -27,20 +27,23 @@ if lag < 0 then
   end
 end
 
+-- No entry after this position is removed.
+local before = position
+if ARGV[3] ~= '' and less(ARGV[3], before) then before = ARGV[3] end
+
 local removed = 0
 if history > 0 then
   local now = redis.call('TIME')
   local oldest = tonumber(now[1]) * 1000 + math.floor(tonumber(now[2]) / 1000) - history
   if oldest > 0 then
     local minid = string.format('%.0f-0', oldest)
-    if less(position, minid) then minid = position end
+    if less(before, minid) then minid = before end
     removed = redis.call('XTRIM', log, 'MINID', '~', minid)
   end
 end
-if maxlen > 0 and lag >= 0 then
-  local keep = maxlen
-  if lag > keep then keep = lag end
-  removed = removed + redis.call('XTRIM', log, 'MAXLEN', '~', string.format('%.0f', keep))
+local excess = maxlen > 0 and math.min(redis.call('XLEN', log) - maxlen, 10000) or 0
+if excess > 0 then
+  removed = removed + redis.call('XTRIM', log, 'MINID', '~', before, 'LIMIT', string.format('%.0f', excess))
 end
 -- A full Redis rejects the first write of a script unless it can only free memory, so this one comes last.
 if added then redis.pcall('HSET', dispatched, 'added', added) end

@@ -2,8 +2,9 @@
 -- the caller expects. Returns 1 or 0 for committed; position; generation; number of matched entries that the log no
 -- longer has; 1 or 0 for caught up; then the number of dropped entries of each queue.
 -- KEYS: log, dispatch position, sink positions, then queues.
--- ARGV: sink that catches up or ''; from; to; generation or ''; number of log entries covered or 0; then the maximum
--- length of each queue; then for each match: ID, number of queues, their indexes from 1.
+-- ARGV: sink that catches up or ''; from; to; generation or ''; number of log entries covered or 0; 1 or 0 for "copy even
+-- if Redis is full"; then the maximum length of each queue; then for each match: ID, number of queues, their indexes
+-- from 1.
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 local catchup, from, to, generation, covered = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local queues = #KEYS - 3
@@ -18,10 +19,10 @@ end
 
 -- A full Redis rejects the first write of a script unless it can only free memory. Without matches, the position must
 -- advance nevertheless, because the log is trimmed up to it. So the first write deletes a field that does not exist.
-if #ARGV < 6 + queues then redis.call('HDEL', dispatched, '') end
+if #ARGV < 7 + queues or ARGV[6] == '1' then redis.call('HDEL', dispatched, '') end
 
 local missing = 0
-local i = 6 + queues
+local i = 7 + queues
 while i <= #ARGV do
   local id, n = ARGV[i], tonumber(ARGV[i + 1])
   local entry = redis.call('XRANGE', log, id, id)[1]
@@ -59,10 +60,10 @@ end
 
 local result = {1, to, current, missing, joined}
 for q = 1, queues do
-  local backlog = tonumber(ARGV[5 + q])
+  local backlog = tonumber(ARGV[6 + q])
   local dropped = 0
   if backlog > 0 and redis.call('XLEN', KEYS[3 + q]) > backlog then
-    dropped = redis.call('XTRIM', KEYS[3 + q], 'MAXLEN', ARGV[5 + q])
+    dropped = redis.call('XTRIM', KEYS[3 + q], 'MAXLEN', ARGV[6 + q])
     local first = redis.call('XRANGE', KEYS[3 + q], '-', '+', 'COUNT', 1)[1]
     if dropped > 0 and first then redis.call('HSET', dispatched, 'dropped:' .. KEYS[3 + q], first[1]) end
   end

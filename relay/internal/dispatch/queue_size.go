@@ -1,0 +1,198 @@
+package dispatch
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// minQueueLimit is the minimum limit of a queue in a partition, in bytes. Copying in smaller steps would cost more than it
+	// saves.
+	minQueueLimit = 32 << 10
+	// entryOverhead is about the memory of an entry in addition to its data.
+	entryOverhead = 200
+	// minRoomInterval is the minimum time between two measurements of full queues, and roomShare is the maximum share of the
+	// time for them, as a divisor.
+	minRoomInterval = 20 * time.Millisecond
+	roomShare       = 50
+	// fullLogInterval is the minimum time between two log messages about full queues.
+	fullLogInterval = time.Minute
+	// measureBytes is the size of new entries and copies after which the dispatcher measures the memory of Redis.
+	measureBytes = maxBytesPerScript
+)
+
+// unknownSize makes the dispatcher measure a queue before it copies to it.
+const unknownSize = math.MaxInt64 / 2
+
+// queueSize is what the dispatcher knows about the memory of a sink's queue.
+//
+// A sink with a full queue is detached: the dispatcher no longer serves it, and the sink catches up with the log when its
+// queue has room. So sinks that do not deliver cost one copy of an event, the one in the log, and do not stop others.
+type queueSize struct {
+	// bytes is about an upper bound, because entries leave the queue without notice. It is measured when it exceeds the limit.
+	bytes int64
+	// isFull is set while a catching-up sink waits for room.
+	isFull bool
+	// isDetached is set from a full queue until the sink has caught up.
+	isDetached bool
+}
+
+func (q *queueSize) add(n *relay.Notification) { q.bytes += int64(len(n.Data)) + entryOverhead }
+
+// queueLimit returns the maximum memory of a sink's queue in this partition, in bytes. 0 is no limit.
+func (d *Dispatcher) queueLimit(sink int) int64 {
+	total, isFull := d.opts.Memory.QueueLimit()
+	if total == 0 || !isFull && d.matcher.Sinks()[sink].BacklogBytes > 0 { // which limits the queue
+		return 0
+	}
+	return max(total/int64(len(d.sinks))/int64(max(d.opts.Partitions, 1)), minQueueLimit)
+}
+
+// isOverLimit reports whether a queue may have exceeded its limit.
+func (d *Dispatcher) isOverLimit(sink int) bool {
+	limit := d.queueLimit(sink)
+	return limit > 0 && d.sizes[sink].bytes > limit
+}
+
+// addBytes counts new bytes in Redis, and measures its memory if they are many.
+func (d *Dispatcher) addBytes(ctx context.Context, n int) {
+	d.bytesSinceMeasure += int64(n)
+	if d.bytesSinceMeasure >= measureBytes {
+		d.bytesSinceMeasure = 0
+		d.opts.Memory.Measure(ctx)
+	}
+}
+
+// measure replaces the upper bounds of the sizes of queues.
+func (d *Dispatcher) measure(ctx context.Context, sinks []int) error {
+	names := make([]string, len(sinks))
+	for i, sink := range sinks {
+		names[i] = d.sinks[sink]
+	}
+	sizes, err := d.opts.Queues.Sizes(ctx, d.opts.Partition, names)
+	if err != nil {
+		return err
+	}
+	for i, sink := range sinks {
+		d.sizes[sink].bytes = sizes[i]
+	}
+	return nil
+}
+
+// detachFull detaches the sinks with a full queue. It returns true if the state must be read again.
+func (d *Dispatcher) detachFull(ctx context.Context) (again bool, err error) {
+	var exceeded []int
+	for i := range d.sinks {
+		if _, isCatchingUp := d.catchingUpSinks[i]; !isCatchingUp && d.isOverLimit(i) {
+			exceeded = append(exceeded, i)
+		}
+	}
+	if len(exceeded) == 0 {
+		return false, nil
+	}
+	if err := d.measure(ctx, exceeded); err != nil {
+		return true, err
+	}
+	var full []int
+	var names []string
+	for _, i := range exceeded {
+		if d.isOverLimit(i) {
+			full, names = append(full, i), append(names, d.sinks[i])
+		}
+	}
+	if len(full) == 0 {
+		return false, nil
+	}
+	generation, err := d.opts.Queues.DetachSinks(ctx, d.opts.Partition, d.position, d.generation, names)
+	if err != nil || generation == 0 {
+		return true, err
+	}
+	d.generation, d.allJoined = generation, false
+	for _, i := range full {
+		position := d.position
+		if streamid.Compare(d.joinedAt[i], position) > 0 {
+			position = d.joinedAt[i]
+		}
+		d.catchingUpSinks[i], d.joinedAt[i] = position, ""
+		d.sizes[i].isFull, d.sizes[i].isDetached = true, true
+	}
+	d.logFull()
+	return false, nil
+}
+
+// logFull logs the sinks with a full queue, not more often than fullLogInterval.
+func (d *Dispatcher) logFull() {
+	var names []string
+	for i := range d.sizes {
+		if d.sizes[i].isFull {
+			names = append(names, d.sinks[i])
+		}
+	}
+	if len(names) == 0 || time.Since(d.fullLogged) < fullLogInterval {
+		return
+	}
+	d.fullLogged = time.Now()
+	d.opts.Logger.Warn("the queues of sinks are full, further events wait in the log until the sinks have delivered some",
+		"sinks", names, "partition", d.opts.Partition)
+}
+
+// hasFull reports whether a sink waits for room in its queue.
+func (d *Dispatcher) hasFull() bool {
+	for i := range d.catchingUpSinks {
+		if d.sizes[i].isFull {
+			return true
+		}
+	}
+	return false
+}
+
+// checkRoom measures the full queues. Those with room are no longer full. It returns the time until the next check.
+func (d *Dispatcher) checkRoom(ctx context.Context) (time.Duration, error) {
+	var full []int
+	for i := range d.catchingUpSinks {
+		if d.sizes[i].isFull {
+			full = append(full, i)
+		}
+	}
+	start := time.Now()
+	if err := d.measure(ctx, full); err != nil {
+		return 0, err
+	}
+	took := time.Since(start)
+	for _, i := range full {
+		limit := d.queueLimit(i)
+		d.sizes[i].isFull = limit > 0 && d.sizes[i].bytes > limit/2 // few large steps are cheaper than many small ones
+	}
+	return max(minRoomInterval, roomShare*took), nil
+}
+
+// measureRoom returns the number of bytes that may be copied to a sink's queue in one step, 0 if it is full.
+func (d *Dispatcher) measureRoom(ctx context.Context, sink int) (int, error) {
+	if d.isOverLimit(sink) {
+		if err := d.measure(ctx, []int{sink}); err != nil {
+			return 0, err
+		}
+	}
+	limit := d.queueLimit(sink)
+	if limit == 0 {
+		return maxBytesPerScript, nil
+	}
+	room := int(min(maxBytesPerScript, limit-d.sizes[sink].bytes))
+	d.sizes[sink].isFull = room <= 0
+	return max(room, 0), nil
+}
+
+// keepAfter returns the position after which the log must stay for the sinks that catch up, or "".
+func (d *Dispatcher) keepAfter() string {
+	oldest := ""
+	for _, position := range d.catchingUpSinks {
+		if oldest == "" || streamid.Compare(position, oldest) < 0 {
+			oldest = position
+		}
+	}
+	return oldest
+}

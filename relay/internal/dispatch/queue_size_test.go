@@ -1,0 +1,155 @@
+package dispatch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
+)
+
+type noStorageObserver struct{}
+
+func (noStorageObserver) StorageUsed(float64, bool) {}
+
+// newMonitor returns a monitor of the memory of Redis, which gets a limit.
+func (e *env) newMonitor(maxMemory string) *storage.Monitor {
+	e.t.Helper()
+	if err := e.b.Commands().ConfigSet(context.Background(), "maxmemory", maxMemory).Err(); err != nil {
+		e.t.Fatal(err)
+	}
+	return storage.NewMonitor(storage.Options{
+		Read: e.b.Memory, Limit: 0.9, Log: slog.New(slog.DiscardHandler), Observer: noStorageObserver{},
+	})
+}
+
+// publishLarge appends a notification with 200 kB of data, unless Redis is full.
+func (e *env) publishLarge(id string) error {
+	n := relay.Notification{ID: id, Topic: "x", Hub: "h1", Data: bytes.Repeat([]byte("1"), 200_000)}
+	_, err := e.log.Append(context.Background(), eventlog.AppendRequest{Hub: "h1", Notifications: []relay.Notification{n}})
+	return err
+}
+
+// deliver removes entries from the queue of a sink, as a destination that works, and returns their IDs.
+func (e *env) deliver(sink string) []string {
+	e.t.Helper()
+	key := queue.Key(e.b.Keys(), sink, 0)
+	list, err := e.b.Commands().XRangeN(context.Background(), key, "-", "+", 20).Result()
+	if err != nil {
+		e.t.Error(err)
+	}
+	var ids []string
+	for _, m := range list {
+		ids = append(ids, fmt.Sprint(m.Values["id"]))
+		if err := e.b.Commands().XDel(context.Background(), key, m.ID).Err(); err != nil {
+			e.t.Error(err)
+		}
+	}
+	return ids
+}
+
+// Sinks that do not deliver must not fill Redis with copies, which would stop the other sinks. They get everything once
+// they deliver again.
+func TestDispatcher_FullRedis(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	monitor := e.newMonitor("64mb")
+	var log testkit.Buffer
+	var sinks []Sink
+	hanging := []string{"h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"}
+	for _, name := range append([]string{"good"}, hanging...) {
+		sinks = append(sinks, Sink{Name: name, FromStart: true, Backlog: 1_000_000, AccountShare: 50})
+	}
+	o := e.options(sinks...)
+	o.Memory = monitor
+	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	o.Retention = func() eventlog.Retention { return eventlog.Retention{History: time.Hour, MaxBytes: 16 << 20} }
+	e.run(o, true)
+
+	var mu sync.Mutex
+	var delivered []string
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	wg.Go(func() {
+		for ctx.Err() == nil {
+			ids := e.deliver("good")
+			mu.Lock()
+			delivered = append(delivered, ids...)
+			mu.Unlock()
+		}
+	})
+	// The burst ends when Redis rejects it. Publishers would stop earlier, because the monitor measures each second.
+	published, most := []string{}, int64(0)
+	for {
+		id := strconv.Itoa(len(published))
+		if err := e.publishLarge(id); redisconn.IsOutOfMemory(err) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		published = append(published, id)
+	}
+	testkit.WaitFor(t, "all deliveries of the good sink", func() bool {
+		monitor.Measure(t.Context())
+		most = max(most, monitor.UsedMemory())
+		mu.Lock()
+		defer mu.Unlock()
+		return len(delivered) == len(published)
+	})
+	cancel()
+	wg.Wait()
+	if !slices.Equal(delivered, published) {
+		t.Errorf("good sink: got %d deliveries, want all %d in order", len(delivered), len(published))
+	}
+	if limit := int64(80 << 20); most > limit {
+		t.Errorf("Redis used %d bytes, want at most %d", most, limit)
+	}
+	if !strings.Contains(log.String(), "the queues of sinks are full") {
+		t.Errorf("no message about full queues: %s", log.String())
+	}
+	for _, name := range hanging {
+		var got []string
+		testkit.WaitFor(t, "the deliveries of "+name, func() bool {
+			monitor.Measure(t.Context())
+			got = append(got, e.deliver(name)...)
+			return len(got) >= len(published)
+		})
+		if !slices.Equal(got, published) {
+			t.Errorf("sink %s: got %d deliveries, want all %d in order", name, len(got), len(published))
+		}
+	}
+	// The log is trimmed when no sink needs it.
+	testkit.WaitFor(t, "the log to be trimmed", func() bool {
+		used, err := e.b.Commands().MemoryUsage(t.Context(), eventlog.Key(e.b.Keys(), 0), 0).Result()
+		return err == nil && used < 20<<20
+	})
+}
+
+// While Redis has room, the queues have no limit but their backlog.
+func TestDispatcher_NoQueueLimitWithRoom(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	o := e.options(Sink{Name: "slow", FromStart: true})
+	o.Memory = e.newMonitor("512mb")
+	e.run(o, true)
+	for i := range 100 {
+		if err := e.publishLarge(strconv.Itoa(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.WaitForValue(t, "the queue", 100, func() int64 { return e.queueLength("slow") })
+}
