@@ -102,10 +102,11 @@ func details() map[string]string {
 			"scheduled retries, after which fresh deliveries wait, and to dead letters.",
 		"Sink.account_share": "It applies if the queue has events of several accounts, to its number of events. The " +
 			"newest events of an account with more are dropped and counted. 100 sets no limit.",
-		"Sink.backlog_bytes": "It applies to the queue, in addition to backlog. It is checked every 5 seconds.",
-		"Sink.ordering":      "Deliveries are in order for each hub or container, or not at all.",
-		"Sink.rate":          "All nodes share it. The form is 10/s, 90/m or 1000/h. If empty, there is no limit.",
-		"Sink.burst":         "It requires a rate. 0 means the number that the rate allows per second.",
+		"Sink.backlog_bytes": "It applies to the queue, in addition to backlog. It is checked every 5 seconds. In any case, " +
+			"queues are limited while Redis is almost full, and further events wait in the log.",
+		"Sink.ordering": "Deliveries are in order for each hub or container, or not at all.",
+		"Sink.rate":     "All nodes share it. The form is 10/s, 90/m or 1000/h. If empty, there is no limit.",
+		"Sink.burst":    "It requires a rate. 0 means the number that the rate allows per second.",
 		"Retry.max_attempts": "The count includes the first attempt, up to 100. If the schedule is shorter, its last " +
 			"delay repeats. 0 means the length of the schedule.",
 		"Digest.max":    "Further events are only counted.",

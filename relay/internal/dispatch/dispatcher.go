@@ -23,8 +23,8 @@ const (
 	// offerBuffer is the number of live batches that may wait. A slower dispatcher reads the log
 	// itself.
 	offerBuffer = 16
-	// rangeCount is the number of entries of one read while catching up.
-	rangeCount = 512
+	// maxRangeCount is the maximum number of entries of one read while catching up.
+	maxRangeCount = 512
 	// maxMergedBatch is the maximum number of waiting notifications that are enqueued together.
 	maxMergedBatch = 1024
 	// positionSaveInterval and positionSaveEntries limit how much older the stored position may be than entries that no
@@ -150,6 +150,7 @@ type Dispatcher struct {
 	mustCount         bool           // one of them must be counted
 	sizes             []queueSize    // by sink
 	bytesSinceMeasure int64          // added to the log and to queues
+	readSize          eventlog.ReadSize
 	fullLogged        time.Time
 	fromStart         map[string]bool
 	position          string // stored position
@@ -426,11 +427,11 @@ func (d *Dispatcher) trimEarly(ctx context.Context) (again bool, err error) {
 	if again, err := d.savePosition(ctx); again || err != nil {
 		return again, err
 	}
-	return false, d.trim(ctx, retention)
+	return false, d.trimLog(ctx, retention)
 }
 
-// trim trims the log, but keeps what sinks that catch up still have to get.
-func (d *Dispatcher) trim(ctx context.Context, retention eventlog.Retention) error {
+// trimLog trims the log, but keeps what sinks that catch up still have to get.
+func (d *Dispatcher) trimLog(ctx context.Context, retention eventlog.Retention) error {
 	retention.KeepAfter = d.keepAfter()
 	return d.opts.Log.Trim(ctx, d.opts.Partition, retention)
 }
@@ -443,7 +444,7 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	if _, err := d.savePosition(ctx); err != nil {
 		return err
 	}
-	return d.trim(ctx, d.opts.Retention())
+	return d.trimLog(ctx, d.opts.Retention())
 }
 
 // limitBytes converts the BacklogBytes of each sink to a number of entries.

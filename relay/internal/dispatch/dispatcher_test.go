@@ -81,11 +81,11 @@ func TestDispatcher_TwoNodesEnqueueOnce(t *testing.T) {
 func TestDispatcher_ReadsLogWithoutOffers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.publish("x", "h1", 3*rangeCount+7)
+	e.publish("x", "h1", 3*maxRangeCount+7)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), false)
-	testkit.WaitForValue(t, "the dispatcher to catch up", 3*rangeCount+7, func() int64 { return e.queueLength("a") })
+	testkit.WaitForValue(t, "the dispatcher to catch up", 3*maxRangeCount+7, func() int64 { return e.queueLength("a") })
 	e.publish("x", "h1", 3)
-	testkit.WaitForValue(t, "the next maintenance", 3*rangeCount+10, func() int64 { return e.queueLength("a") })
+	testkit.WaitForValue(t, "the next maintenance", 3*maxRangeCount+10, func() int64 { return e.queueLength("a") })
 }
 
 // A new sink begins at the end of the log, or at its start if the sink is configured so.
@@ -94,8 +94,8 @@ func TestDispatcher_NewSinks(t *testing.T) {
 	e := newEnv(t)
 	stop := e.run(e.options(Sink{Name: "old"}), true)
 	testkit.WaitFor(t, "the dispatcher to start", e.hasPosition)
-	e.publish("x", "h1", 2*rangeCount+3)
-	testkit.WaitForValue(t, "enqueued", 2*rangeCount+3, func() int64 { return e.queueLength("old") })
+	e.publish("x", "h1", 2*maxRangeCount+3)
+	testkit.WaitForValue(t, "enqueued", 2*maxRangeCount+3, func() int64 { return e.queueLength("old") })
 	stop()
 	e.publish("y", "h1", 5) // no dispatcher is running
 	if _, err := e.queues.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
@@ -107,12 +107,12 @@ func TestDispatcher_NewSinks(t *testing.T) {
 		Sink{Name: "complete", FromStart: true, Filter: relay.Filter{Topics: patterns(t, "x", "z")}},
 	), true)
 	testkit.WaitFor(t, "all enqueued", func() bool {
-		return e.queueLength("old") == 2*rangeCount+10 && e.queueLength("complete") == 2*rangeCount+5 &&
+		return e.queueLength("old") == 2*maxRangeCount+10 && e.queueLength("complete") == 2*maxRangeCount+5 &&
 			e.queueLength("late") >= 2
 	})
 	e.publish("z", "h2", 1)
 	testkit.WaitFor(t, "live dispatching", func() bool {
-		return e.queueLength("old") == 2*rangeCount+11 && e.queueLength("complete") == 2*rangeCount+6 &&
+		return e.queueLength("old") == 2*maxRangeCount+11 && e.queueLength("complete") == 2*maxRangeCount+6 &&
 			e.queueLength("late") >= 3
 	})
 	if got := e.readQueue("late"); !slices.Equal(got, []string{"h1-z-0", "h1-z-1", "h2-z-0"}) {
@@ -120,8 +120,8 @@ func TestDispatcher_NewSinks(t *testing.T) {
 	}
 	ids := e.readQueue("complete")
 	slices.Sort(ids)
-	if n := len(slices.Compact(ids)); n != 2*rangeCount+6 {
-		t.Errorf("queue complete: got %d different entries, want %d", n, 2*rangeCount+6)
+	if n := len(slices.Compact(ids)); n != 2*maxRangeCount+6 {
+		t.Errorf("queue complete: got %d different entries, want %d", n, 2*maxRangeCount+6)
 	}
 }
 

@@ -44,17 +44,28 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again 
 // catchUp dispatches from the log until its end.
 func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	for {
-		list, err := d.opts.Log.Range(ctx, d.opts.Partition, d.unmatchedTo, rangeCount)
+		list, err := d.readLog(ctx, d.unmatchedTo)
 		if err != nil || len(list) == 0 {
 			return false, err
 		}
 		if again, err := d.enqueueMatches(ctx, list); again || err != nil {
 			return again, err
 		}
-		if len(list) < rangeCount {
-			return false, nil
-		}
 	}
+}
+
+// readLog reads some notifications after a position. It returns none only at the end of the log.
+func (d *Dispatcher) readLog(ctx context.Context, after string) ([]relay.Notification, error) {
+	list, err := d.opts.Log.Range(ctx, d.opts.Partition, after, d.readSize.NextCount(maxRangeCount))
+	if err != nil || len(list) == 0 {
+		return nil, err
+	}
+	largest := 0
+	for i := range list {
+		largest = max(largest, len(list[i].Data))
+	}
+	d.readSize.Record(largest)
+	return list, nil
 }
 
 // enqueueMatches matches and enqueues the notifications after the position, in several steps if there are many
@@ -214,7 +225,7 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	if err != nil || room == 0 {
 		return false, err
 	}
-	list, err := d.opts.Log.Range(ctx, d.opts.Partition, position, rangeCount)
+	list, err := d.readLog(ctx, position)
 	if err != nil {
 		return false, err
 	}
@@ -230,8 +241,7 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 		}
 	}
 	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], d.position, n
-	isPart := n < len(list) || n == rangeCount
-	if n > 0 && (isPart || streamid.Compare(list[n-1].Cursor, r.To) > 0) {
+	if n > 0 {
 		r.To = list[n-1].Cursor
 	}
 	result, err := d.opts.Queues.Enqueue(ctx, r)

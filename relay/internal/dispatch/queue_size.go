@@ -28,7 +28,7 @@ const (
 // unknownSize makes the dispatcher measure a queue before it copies to it.
 const unknownSize = math.MaxInt64 / 2
 
-// queueSize is what the dispatcher knows about the memory of a sink's queue.
+// queueSize describes the memory of a sink's queue, as far as the dispatcher knows it.
 //
 // A sink with a full queue is detached: the dispatcher no longer serves it, and the sink catches up with the log when its
 // queue has room. So sinks that do not deliver cost one copy of an event, the one in the log, and do not stop others.
@@ -67,8 +67,8 @@ func (d *Dispatcher) addBytes(ctx context.Context, n int) {
 	}
 }
 
-// measure replaces the upper bounds of the sizes of queues.
-func (d *Dispatcher) measure(ctx context.Context, sinks []int) error {
+// measureQueues replaces the upper bounds of the sizes of queues.
+func (d *Dispatcher) measureQueues(ctx context.Context, sinks []int) error {
 	names := make([]string, len(sinks))
 	for i, sink := range sinks {
 		names[i] = d.sinks[sink]
@@ -94,7 +94,7 @@ func (d *Dispatcher) detachFull(ctx context.Context) (again bool, err error) {
 	if len(exceeded) == 0 {
 		return false, nil
 	}
-	if err := d.measure(ctx, exceeded); err != nil {
+	if err := d.measureQueues(ctx, exceeded); err != nil {
 		return true, err
 	}
 	var full []int
@@ -159,7 +159,7 @@ func (d *Dispatcher) checkRoom(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	start := time.Now()
-	if err := d.measure(ctx, full); err != nil {
+	if err := d.measureQueues(ctx, full); err != nil {
 		return 0, err
 	}
 	took := time.Since(start)
@@ -173,7 +173,7 @@ func (d *Dispatcher) checkRoom(ctx context.Context) (time.Duration, error) {
 // measureRoom returns the number of bytes that may be copied to a sink's queue in one step, 0 if it is full.
 func (d *Dispatcher) measureRoom(ctx context.Context, sink int) (int, error) {
 	if d.isOverLimit(sink) {
-		if err := d.measure(ctx, []int{sink}); err != nil {
+		if err := d.measureQueues(ctx, []int{sink}); err != nil {
 			return 0, err
 		}
 	}

@@ -29,7 +29,7 @@ type Log struct {
 	conn        *redisconn.Conn
 	keys        keyspace.Space
 	groupCommit groupCommit
-	searched    replySize
+	searched    ReadSize
 }
 
 // New returns the log.

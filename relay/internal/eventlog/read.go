@@ -2,7 +2,6 @@ package eventlog
 
 import (
 	"context"
-	"math"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -94,12 +93,14 @@ func (l *Log) PositionsBefore(ctx context.Context, first, count int, t time.Time
 	return positions, nil
 }
 
-// Range returns up to count notifications after a position in a partition's log. "" is the beginning.
+// Range returns up to count notifications after a position in a partition's log. "" is the beginning. If notifications are
+// large, the result may be shorter although more follow. It is empty only if there are no more. A caller that reads much
+// uses a [ReadSize] for count.
 func (l *Log) Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error) {
 	if after == "" {
 		after = streamid.Zero
 	}
-	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), math.MaxInt, "XRANGE", Key(l.keys, partition), "("+after, "+", "COUNT", count)
+	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XRANGE", Key(l.keys, partition), "("+after, "+", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
@@ -112,48 +113,52 @@ type Entry struct {
 	Publisher Publisher
 }
 
-// replySize adapts the number of entries of a search to their size, because Redis builds a reply in its memory before it
+// ReadSize adapts the number of entries of a read to their size, because Redis builds a reply in its memory before it
 // sends it. It may be used concurrently.
-type replySize struct {
+type ReadSize struct {
 	entryBytes atomic.Int64 // size of the largest entry of recent replies, or 0
 }
 
 const (
-	targetReplyBytes                 = 2 << 20
-	firstReplyEntries                = 16
-	minReplyEntries, maxReplyEntries = 8, 250
+	targetReplyBytes  = 2 << 20
+	firstReplyEntries = 16
+	minReplyEntries   = 8
+	maxSearchEntries  = 250
 )
 
-func (s *replySize) nextCount() int {
+// NextCount returns the number of entries of the next read, at most limit.
+func (s *ReadSize) NextCount(limit int) int {
 	n := s.entryBytes.Load()
 	if n == 0 {
-		return firstReplyEntries
+		return min(firstReplyEntries, limit)
 	}
-	return int(max(minReplyEntries, min(targetReplyBytes/n, maxReplyEntries)))
+	return min(int(max(minReplyEntries, targetReplyBytes/n)), limit)
 }
 
-// recordReply reduces the size of large entries slowly, because others may follow.
-func (s *replySize) recordReply(entries []resp.Entry) {
-	if len(entries) == 0 {
-		return
-	}
-	largest := s.entryBytes.Load() * 7 / 8
+// Record records the size of the largest entry of a read, in bytes. The count increases slowly after large entries, because
+// others may follow.
+func (s *ReadSize) Record(largest int) {
+	s.entryBytes.Store(max(s.entryBytes.Load()*7/8, int64(largest), 1))
+}
+
+func largestBody(entries []resp.Entry) int {
+	largest := 0
 	for i := range entries {
-		largest = max(largest, int64(len(entries[i].Body)))
+		largest = max(largest, len(entries[i].Body))
 	}
-	s.entryBytes.Store(max(largest, 1))
+	return largest
 }
 
 // ReadBefore returns up to count entries of a partition's log, the newest first. end is a stream ID, which the result
 // includes, or excludes if end starts with "(". "+" is the end of the log. If notifications are large, the result may be
 // shorter than count although more follow. It is empty only if there are no more.
 func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count int) ([]Entry, error) {
-	count = min(count, l.searched.nextCount())
+	count = l.searched.NextCount(min(count, maxSearchEntries))
 	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
-	l.searched.recordReply(entries)
+	l.searched.Record(largestBody(entries))
 	list := make([]Entry, len(entries))
 	for i, e := range entries {
 		list[i] = Entry{Notification: toNotification(e), Publisher: publisherOf(e)}
@@ -196,13 +201,13 @@ func FindNear(
 }
 
 func findBetween(ctx context.Context, c *redisconn.Conn, key, id, from, to string) (e Entry, found bool, err error) {
-	var size replySize
+	var size ReadSize
 	for {
-		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", size.nextCount())
+		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", size.NextCount(maxSearchEntries))
 		if err != nil || len(entries) == 0 {
 			return Entry{}, false, redisconn.WrapError(readLogOperation, err)
 		}
-		size.recordReply(entries)
+		size.Record(largestBody(entries))
 		for _, e := range entries {
 			if n := toNotification(e); n.ID == id {
 				return Entry{Notification: n, Publisher: publisherOf(e)}, true, nil

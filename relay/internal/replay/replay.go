@@ -11,10 +11,11 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
-// pageSize is the number of log entries that are read and scheduled at once.
-const pageSize = 100
+// maxPageSize is the maximum number of log entries that are read and scheduled at once.
+const maxPageSize = 100
 
 // Log is the part of the log and the queues that a replay uses. Packages eventlog and queue implement it.
 type Log interface {
@@ -149,17 +150,19 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 		return err
 	}
 	result.Complete = result.Complete && complete
+	var size eventlog.ReadSize
 	for {
 		start := time.Now()
-		page, err := r.Log.Range(ctx, partition, after, pageSize)
+		page, err := r.Log.Range(ctx, partition, after, size.NextCount(maxPageSize))
 		if err != nil || len(page) == 0 {
 			return err
 		}
-		more := len(page) == pageSize
+		more, largest := true, 0
 		before := after
 		after = page[len(page)-1].Cursor
 		var matching []relay.Notification
 		for _, n := range page {
+			largest = max(largest, len(n.Data))
 			if r.Log.IsAfter(n.Cursor, end) {
 				more = false // the dispatcher has not queued the rest yet, or it was not requested
 				break
@@ -168,6 +171,7 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 				matching = append(matching, n)
 			}
 		}
+		size.Record(largest)
 		processed, err := r.schedulePage(ctx, q, partition, matching, result)
 		if errors.Is(err, store.ErrFull) && q.Partitions == 1 {
 			if result.Next = before; processed > 0 {

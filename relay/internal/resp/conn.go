@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"net"
 	"strconv"
 	"time"
@@ -178,8 +177,11 @@ func (c *Conn) send(block time.Duration) error {
 }
 
 // ReadStreams reads the reply to [Conn.SendGroupRead] and calls each for every stream with entries, in the order of the
-// command.
-func (c *Conn) ReadStreams(n int, name func(i int) string, each func(i int, entries []Entry)) error {
+// command. After maxBytes of one stream, which is called before each, but not before its second entry, it discards the further
+// entries and sets truncated.
+func (c *Conn) ReadStreams(
+	n int, name func(i int) string, maxBytes func() int, each func(i int, entries []Entry, truncated bool),
+) error {
 	length, err := c.readArrayLen()
 	if err != nil {
 		return err
@@ -198,11 +200,14 @@ func (c *Conn) ReadStreams(n int, name func(i int) string, each func(i int, entr
 		if i == n {
 			return fmt.Errorf("redis sent the stream %.60q, which was not requested", c.scratch)
 		}
-		entries, _, err := c.ReadEntries(math.MaxInt)
+		entries, rest, err := c.readEntries(maxBytes())
 		if err != nil {
 			return err
 		}
-		each(i, entries)
+		if err := c.discardEntries(rest); err != nil {
+			return err
+		}
+		each(i, entries, rest > 0)
 	}
 	return nil
 }
@@ -210,23 +215,42 @@ func (c *Conn) ReadStreams(n int, name func(i int) string, each func(i int, entr
 // ReadEntries reads a list of entries. After maxBytes, but not before the second entry, it stops with truncated set.
 // The rest of the reply then makes the connection unusable.
 func (c *Conn) ReadEntries(maxBytes int) (entries []Entry, truncated bool, err error) {
+	entries, rest, err := c.readEntries(maxBytes)
+	return entries, rest > 0, err
+}
+
+// readEntries is ReadEntries with the number of entries that it did not read.
+func (c *Conn) readEntries(maxBytes int) (entries []Entry, rest int64, err error) {
 	n, err := c.readArrayLen()
 	if err != nil || n <= 0 {
-		return nil, false, err
+		return nil, 0, err
 	}
 	entries = make([]Entry, 0, min(n, maxList))
 	for size := 0; n > 0; n-- {
 		if size > maxBytes && len(entries) > 1 {
-			return entries, true, nil
+			return entries, n, nil
 		}
 		e, err := c.readEntry()
 		if err != nil {
-			return nil, false, err
+			return nil, 0, err
 		}
 		size += len(e.Body)
 		entries = append(entries, e)
 	}
-	return entries, false, nil
+	return entries, 0, nil
+}
+
+// discardEntries reads n entries and keeps nothing.
+func (c *Conn) discardEntries(n int64) error {
+	limit := c.maxEntry
+	c.maxEntry = 1
+	defer func() { c.maxEntry = limit }()
+	for range n {
+		if _, err := c.readEntry(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // LimitEntries limits the bodies of entries to so many bytes, plus the lengths of their fields. The rest is read and

@@ -3,8 +3,6 @@ package resp
 import (
 	"encoding/binary"
 	"strings"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Entry is an entry of a stream.
@@ -77,23 +75,4 @@ func (a *StringArena) Copy(value []byte) string {
 	n := a.b.Len()
 	_, _ = a.b.Write(value)
 	return a.b.String()[n:]
-}
-
-// FromMessages converts entries that go-redis has read.
-func FromMessages(messages []redis.XMessage) []Entry {
-	entries := make([]Entry, len(messages))
-	for i, m := range messages {
-		entries[i].ID = m.ID
-		if m.Values == nil {
-			continue
-		}
-		body := []byte{}
-		for k, v := range m.Values {
-			text, _ := v.(string)
-			body = append(binary.AppendUvarint(body, uint64(len(k))), k...)
-			body = append(binary.AppendUvarint(body, uint64(len(text))), text...)
-		}
-		entries[i].Body = body
-	}
-	return entries
 }

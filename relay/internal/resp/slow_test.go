@@ -1,6 +1,7 @@
 package resp
 
 import (
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -68,5 +69,6 @@ func readGroup(c *Conn, block time.Duration, each func(i int, entries []Entry)) 
 	if err != nil {
 		return err
 	}
-	return c.ReadStreams(1, func(int) string { return "a" }, each)
+	return c.ReadStreams(1, func(int) string { return "a" }, func() int { return math.MaxInt },
+		func(i int, entries []Entry, _ bool) { each(i, entries) })
 }

@@ -23,8 +23,8 @@ const (
 	// resumeMargin is the share of the memory that must become free before publishing continues, so that it does not
 	// stop and start with each entry.
 	resumeMargin = 0.01
-	// pressureMargin is how much below the limit of publishing the queues of sinks become limited, to pressureShare of the
-	// memory together.
+	// The queues of sinks are limited to pressureShare of the memory, together, from pressureMargin below the limit of
+	// publishing.
 	pressureMargin = 0.15
 	pressureShare  = 0.1
 )

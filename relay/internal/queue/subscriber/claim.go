@@ -9,7 +9,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
 const (
@@ -112,12 +111,12 @@ func (c *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
 	ctx, cancel := context.WithTimeout(c.s.ctx, flushTimeout)
 	defer cancel()
 	pipe := cfg.Commands.Pipeline()
-	cmds := make([]*redis.XAutoClaimWithDeletedCmd, len(streams))
+	cmds := make([]*redis.XAutoClaimJustIDCmd, len(streams))
 	for i, st := range streams {
 		if st.cursor == "" {
 			st.cursor = streamid.Zero
 		}
-		cmds[i] = pipe.XAutoClaimWithDeleted(ctx, &redis.XAutoClaimArgs{
+		cmds[i] = pipe.XAutoClaimJustID(ctx, &redis.XAutoClaimArgs{
 			Stream: st.name, Group: cfg.Group, Consumer: cfg.Consumer,
 			MinIdle: cfg.ClaimIdle, Start: st.cursor, Count: claimCount,
 		})
@@ -125,15 +124,16 @@ func (c *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
 	_, _ = pipe.Exec(ctx)
 	var more []*streamState
 	for i, st := range streams {
-		messages, next, _, err := cmds[i].Result()
+		ids, next, err := cmds[i].Result()
 		if err != nil {
 			// After NOGROUP, the reader creates the group. It logs all other errors.
 			st.cursor, st.reclaimAt = "", time.Now().Add(cfg.ClaimInterval/2)
 			continue
 		}
-		n := c.s.enqueueEntries(st, resp.FromMessages(messages), true, st.countReleases())
-		if n > 0 {
+		if n := st.countNew(ids); n > 0 {
 			cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entry_count", n)
+			st.restartPending() // the reader reads them in order, and not more than memory allows
+			st.topic.wakeReaders()
 		}
 		st.cursor = next
 		if next == streamid.Zero || next == "" {

@@ -16,15 +16,15 @@ func newBackoff() backoff.Backoff {
 
 // recoverFrom handles the error of a read or of the creation of groups. It returns the time to wait before the next
 // attempt.
-func (r *slotReader) recoverFrom(plan []streamRead, err error, retry *backoff.Backoff) time.Duration {
+func (r *slotReader) recoverFrom(list []streamRead, err error, retry *backoff.Backoff) time.Duration {
 	isFirst := retry.IsReset()
 	delay := retry.Next()
 	switch {
 	case redis.HasErrorPrefix(err, "NOGROUP"), redis.HasErrorPrefix(err, "UNBLOCKED"),
 		redis.HasErrorPrefix(err, "WRONGTYPE"):
 		// The error does not name all affected streams, so check each of them.
-		streams := make([]*streamState, len(plan))
-		for i, p := range plan {
+		streams := make([]*streamState, len(list))
+		for i, p := range list {
 			streams[i] = p.st
 		}
 		if err := r.createGroups(streams); err == nil {
@@ -33,7 +33,7 @@ func (r *slotReader) recoverFrom(plan []streamRead, err error, retry *backoff.Ba
 		return delay
 	}
 	if isFirst || !redisconn.IsTransient(err) {
-		r.s.cfg.Log.Warn("reading queues failed", "error", redisconn.WrapError("read queues", err), "stream_count", len(plan))
+		r.s.cfg.Log.Warn("reading queues failed", "error", redisconn.WrapError("read queues", err), "stream_count", len(list))
 	}
 	redisconn.ReloadSlots(r.s.ctx, r.s.cfg.Readers) // the slot may have moved
 	r.resetSession()
@@ -44,7 +44,7 @@ func (r *slotReader) recoverFrom(plan []streamRead, err error, retry *backoff.Ba
 // entries are read again.
 func (r *slotReader) resetSession() {
 	r.closeSession()
-	r.prefetched = nil
+	r.prefetched = readPlan{}
 	r.mu.Lock()
 	streams := r.streams
 	r.mu.Unlock()

@@ -36,7 +36,7 @@ func TestRead_PrefetchesBacklog(t *testing.T) {
 
 	failed := make(chan error, 1)
 	go func() {
-		err := r.read([]streamRead{{st, newEntries}})
+		err := r.read(readPlan{[]streamRead{{st, newEntries}}, readCount})
 		if err == nil {
 			err = r.read(r.prefetched)
 		}
@@ -51,7 +51,7 @@ func TestRead_PrefetchesBacklog(t *testing.T) {
 	if err := <-failed; err != nil {
 		t.Fatal(err)
 	}
-	if len(r.prefetched) > 0 {
+	if len(r.prefetched.streams) > 0 {
 		t.Error("got a prefetched read of a stream without a backlog")
 	}
 }

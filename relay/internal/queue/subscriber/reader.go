@@ -30,14 +30,20 @@ type slotReader struct {
 	busyStreams []*streamState // returned many entries in the last read
 	fullStreams []*streamState // returned as many entries as requested in the last read
 	streamCount int
-	lastFull    time.Time    // last read of all streams
-	prefetched  []streamRead // requested, but not yet received
+	lastFull    time.Time // last read of all streams
+	prefetched  readPlan  // requested, but not yet received
 }
 
 // readSession is the connection of the blocking reads. Another connection can interrupt a read by its client ID.
 type readSession struct {
 	conn *resp.Conn
 	node *redis.Client // runs commands on the same server; nil if a blocked read cannot be interrupted
+}
+
+// readPlan is a read of several streams.
+type readPlan struct {
+	streams []streamRead
+	count   int // maximum number of entries of each stream
 }
 
 // streamRead is one stream of a read and the position after which it begins.
@@ -119,12 +125,12 @@ func (r *slotReader) run() {
 	defer r.closeSession()
 	retry := newBackoff()
 	// A prefetched reply is still read after ctx ended, so its entries are released.
-	for r.s.ctx.Err() == nil || len(r.prefetched) > 0 {
+	for r.s.ctx.Err() == nil || len(r.prefetched.streams) > 0 {
 		plan, err := r.prefetched, error(nil)
-		if len(plan) == 0 {
+		if len(plan.streams) == 0 {
 			plan, err = r.planRead()
 		}
-		if err == nil && len(plan) == 0 {
+		if err == nil && len(plan.streams) == 0 {
 			r.sleepFor(r.idleWait())
 			continue
 		}
@@ -138,7 +144,7 @@ func (r *slotReader) run() {
 		if r.s.ctx.Err() != nil {
 			return
 		}
-		r.sleepFor(r.recoverFrom(plan, err, &retry))
+		r.sleepFor(r.recoverFrom(plan.streams, err, &retry))
 	}
 }
 
@@ -165,11 +171,11 @@ func (r *slotReader) idleWait() time.Duration {
 }
 
 // planRead returns the streams with space, and creates their missing groups.
-func (r *slotReader) planRead() ([]streamRead, error) {
+func (r *slotReader) planRead() (readPlan, error) {
 	if r.s.acker.pendingCount() > maxUnflushed {
 		r.sleepFor(backlogPause)
 		if r.s.acker.pendingCount() > maxUnflushed {
-			return nil, nil
+			return readPlan{}, nil
 		}
 	}
 	r.mu.Lock()
@@ -183,7 +189,7 @@ func (r *slotReader) planRead() ([]streamRead, error) {
 	} else {
 		r.lastFull = now
 	}
-	plan := make([]streamRead, 0, len(streams))
+	list := make([]streamRead, 0, len(streams))
 	var missing []*streamState
 	for _, st := range streams {
 		if st.reader.Load() != r || now.Before(st.retryAt) || st.isReleasing() || !st.topic.hasSpace() {
@@ -192,8 +198,9 @@ func (r *slotReader) planRead() ([]streamRead, error) {
 		if !st.groupExists {
 			missing = append(missing, st)
 		}
-		plan = append(plan, streamRead{st, st.readPosition()})
+		list = append(list, streamRead{st, st.readPosition()})
 	}
+	plan := readPlan{list, r.countFor(list)}
 	if len(missing) > 0 {
 		if err := r.createGroups(missing); err != nil {
 			return plan, err
@@ -202,15 +209,30 @@ func (r *slotReader) planRead() ([]streamRead, error) {
 	return plan, nil
 }
 
+// countFor returns the maximum number of entries of each stream in a read. It depends on the largest entries.
+func (r *slotReader) countFor(list []streamRead) int {
+	if len(list) == 0 {
+		return 0
+	}
+	maxBytes, largest := r.s.maxReadBytes(), 1
+	for _, p := range list {
+		if p.st.entryBytes == 0 {
+			largest = max(largest, unknownEntryBytes)
+		}
+		largest = max(largest, p.st.entryBytes)
+	}
+	return min(max(minReadCount, min(readCount, readBudget/len(list))), max(maxBytes/largest, 1))
+}
+
 // read runs one XREADGROUP, or receives the one that was prefetched, and passes the entries to the topics.
-func (r *slotReader) read(plan []streamRead) error {
-	session, err := r.connect(plan[0].st.name)
+func (r *slotReader) read(plan readPlan) error {
+	session, err := r.connect(plan.streams[0].st.name)
 	if err != nil {
 		return err
 	}
 	r.blocking.Store(true)
 	defer r.blocking.Store(false)
-	if len(r.prefetched) == 0 {
+	if len(r.prefetched.streams) == 0 {
 		if err := r.sendRead(session, plan); err != nil {
 			return err
 		}
@@ -222,20 +244,23 @@ func (r *slotReader) read(plan []streamRead) error {
 		return err
 	}
 	r.busyStreams, r.fullStreams = r.busyStreams[:0], r.fullStreams[:0]
-	name := func(i int) string { return plan[i].st.name }
-	return session.conn.ReadStreams(len(plan), name, func(i int, entries []resp.Entry) {
-		r.receive(plan[i], entries, countFor(plan))
-	})
+	name := func(i int) string { return plan.streams[i].st.name }
+	receive := func(i int, entries []resp.Entry, truncated bool) {
+		r.receive(plan.streams[i], entries, truncated, plan.count)
+	}
+	return session.conn.ReadStreams(len(plan.streams), name, r.s.maxReadBytes, receive)
 }
 
-// receive passes the entries of one stream to its topic. requested is the maximum number of entries in the reply.
-func (r *slotReader) receive(p streamRead, entries []resp.Entry, requested int) {
+// receive passes the entries of one stream to its topic. If they are truncated, Redis has sent more, which are pending now.
+// requested is the maximum number of entries in the reply.
+func (r *slotReader) receive(p streamRead, entries []resp.Entry, truncated bool, requested int) {
 	releases := p.st.countReleases()
-	pendingDone, ok := p.st.advancePosition(p.from, entries)
+	p.st.recordSize(entries)
+	pendingDone, ok := p.st.advancePosition(p.from, entries, truncated)
 	if !ok {
 		// Pending entries are read again anyway. New ones are released if there is no subscription left.
 		if p.from == newEntries && p.st.topic.isDone() {
-			fresh, _, _ := p.st.acceptEntries(entries, false)
+			fresh, _, _ := p.st.acceptEntries(entries)
 			markReleasing(fresh)
 			r.s.acker.releaseEntries(fresh)
 		}
@@ -244,19 +269,17 @@ func (r *slotReader) receive(p streamRead, entries []resp.Entry, requested int) 
 	if pendingDone {
 		r.s.reclaimer.wakeUp()
 	}
-	r.s.enqueueEntries(p.st, entries, false, releases)
+	r.s.enqueueEntries(p.st, entries, releases)
 	if len(entries) >= minReadCount && r.streamCount > 1 {
 		r.busyStreams = append(r.busyStreams, p.st)
 	}
-	if len(entries) == requested && p.from == newEntries {
+	if len(entries) == requested && p.from == newEntries && !truncated {
 		r.fullStreams = append(r.fullStreams, p.st)
 	}
 }
 
-func countFor(plan []streamRead) int { return max(minReadCount, min(readCount, readBudget/len(plan))) }
-
 // sendRead sends the read. It does not block if the stream has pending entries.
-func (r *slotReader) sendRead(session *readSession, plan []streamRead) error {
+func (r *slotReader) sendRead(session *readSession, plan readPlan) error {
 	block := readBlock
 	if session.node == nil {
 		block = fallbackBlock
@@ -272,17 +295,17 @@ func (r *slotReader) sendRead(session *readSession, plan []streamRead) error {
 	return r.sendGroupRead(session, plan, block)
 }
 
-func (r *slotReader) sendGroupRead(session *readSession, plan []streamRead, block time.Duration) error {
-	read := resp.GroupRead{Group: r.s.cfg.Group, Consumer: r.s.cfg.Consumer, Count: countFor(plan), Block: block}
-	return session.conn.SendGroupRead(read, len(plan), func(i int) (name, after string) {
-		return plan[i].st.name, plan[i].from
+func (r *slotReader) sendGroupRead(session *readSession, plan readPlan, block time.Duration) error {
+	read := resp.GroupRead{Group: r.s.cfg.Group, Consumer: r.s.cfg.Consumer, Count: plan.count, Block: block}
+	return session.conn.SendGroupRead(read, len(plan.streams), func(i int) (name, after string) {
+		return plan.streams[i].st.name, plan.streams[i].from
 	})
 }
 
 // prefetchNext sends the next read of streams with a backlog while the current reply arrives, so Redis works on it
 // while the reply is decoded. It does nothing if other streams are due.
 func (r *slotReader) prefetchNext(session *readSession) error {
-	r.prefetched = nil
+	r.prefetched = readPlan{}
 	if len(r.fullStreams) == 0 || r.s.ctx.Err() != nil || r.s.acker.pendingCount() > maxUnflushed {
 		return nil
 	}
@@ -292,17 +315,17 @@ func (r *slotReader) prefetchNext(session *readSession) error {
 	if total > len(r.fullStreams) && time.Since(r.lastFull) >= backlogPause {
 		return nil
 	}
-	plan := make([]streamRead, 0, len(r.fullStreams))
+	list := make([]streamRead, 0, len(r.fullStreams))
 	for _, st := range r.fullStreams {
 		if st.reader.Load() == r && !st.isReleasing() && st.readPosition() == newEntries && st.topic.hasSpace() {
-			plan = append(plan, streamRead{st, newEntries})
+			list = append(list, streamRead{st, newEntries})
 		}
 	}
-	if len(plan) == 0 {
+	if len(list) == 0 {
 		return nil
 	}
-	r.prefetched = plan
-	return r.sendGroupRead(session, plan, -1)
+	r.prefetched = readPlan{list, r.countFor(list)}
+	return r.sendGroupRead(session, r.prefetched, -1)
 }
 
 func (r *slotReader) connect(stream string) (*readSession, error) {
@@ -339,14 +362,13 @@ func (r *slotReader) closeSession() {
 	}
 }
 
-// enqueueEntries passes entries that were read or claimed to their topic, and removes entries that cannot be
-// delivered. It returns the number of entries that are new in memory. releases is the result of st.countReleases
-// before the read.
-func (s *Subscriber) enqueueEntries(st *streamState, entries []resp.Entry, claimed bool, releases int) int {
+// enqueueEntries passes entries that were read to their topic, and removes entries that cannot be delivered. releases is
+// the result of st.countReleases before the read.
+func (s *Subscriber) enqueueEntries(st *streamState, entries []resp.Entry, releases int) {
 	if len(entries) == 0 {
-		return 0
+		return
 	}
-	fresh, deleted, malformed := st.acceptEntries(entries, claimed)
+	fresh, deleted, malformed := st.acceptEntries(entries)
 	st.topic.add(fresh, releases)
 	if len(deleted) > 0 {
 		s.acker.ackUnknown(st, deleted)
@@ -356,7 +378,6 @@ func (s *Subscriber) enqueueEntries(st *streamState, entries []resp.Entry, claim
 			s.acker.ackUnknown(st, []string{e.ID})
 		}
 	}
-	return len(fresh)
 }
 
 // handleMalformed reports whether the entry may be removed from its stream.

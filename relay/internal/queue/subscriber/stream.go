@@ -92,6 +92,7 @@ type streamState struct {
 
 	// The following fields belong to the reader.
 	groupExists bool
+	entryBytes  int       // size of the largest entry of recent reads, 0 before the first one
 	retryAt     time.Time // do not read earlier, because the key is not a stream
 
 	// The following fields belong to the reclaimer.
@@ -131,10 +132,21 @@ func (st *streamState) readPosition() string {
 	return st.readFrom
 }
 
-// acceptEntries stores entries that were read or claimed, and returns the new ones, the pending IDs without entry,
-// and the malformed entries. While pending entries are read, it ignores claimed entries. They are pending now, so the
-// reader will read them in order.
-func (st *streamState) acceptEntries(entries []resp.Entry, claimed bool) (
+// recordSize records the size of the largest entry. The size decreases slowly, because large entries may follow small ones.
+func (st *streamState) recordSize(entries []resp.Entry) {
+	if len(entries) == 0 {
+		return
+	}
+	largest := 0
+	for i := range entries {
+		largest = max(largest, len(entries[i].Body))
+	}
+	st.entryBytes = max(st.entryBytes*7/8, largest, 1)
+}
+
+// acceptEntries stores entries that were read, and returns the new ones, the pending IDs without entry, and the malformed
+// entries.
+func (st *streamState) acceptEntries(entries []resp.Entry) (
 	fresh []*queueEntry, deleted []string, malformed []resp.Entry,
 ) {
 	block := make([]queueEntry, len(entries))
@@ -142,10 +154,6 @@ func (st *streamState) acceptEntries(entries []resp.Entry, claimed bool) (
 	now := time.Now()
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	if claimed && st.readFrom != newEntries {
-		st.readFrom = pendingFromStart
-		return nil, nil, nil
-	}
 	for i, raw := range entries {
 		if _, ok := st.inMemory[raw.ID]; ok || st.ackedWhilePending[raw.ID] {
 			continue
@@ -162,16 +170,14 @@ func (st *streamState) acceptEntries(entries []resp.Entry, claimed bool) (
 			fresh = append(fresh, e)
 		}
 	}
-	if !claimed {
-		clear(st.ackedWhilePending)
-	}
+	clear(st.ackedWhilePending)
 	return fresh, deleted, malformed
 }
 
-// advancePosition moves the position after entries, the reply to a read from a position. pendingDone is true if all
-// pending entries have been read. ok is false if the position changed during the read. Then the entries are read
-// again, in order.
-func (st *streamState) advancePosition(from string, entries []resp.Entry) (pendingDone, ok bool) {
+// advancePosition moves the position after entries, the reply to a read from a position. If they are truncated, the rest
+// is pending and read next. pendingDone is true if all pending entries have been read. ok is false if the position changed
+// during the read. Then the entries are read again, in order.
+func (st *streamState) advancePosition(from string, entries []resp.Entry, truncated bool) (pendingDone, ok bool) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	switch {
@@ -185,6 +191,9 @@ func (st *streamState) advancePosition(from string, entries []resp.Entry) (pendi
 		return from != newEntries, true
 	case from == newEntries:
 		st.last = entries[len(entries)-1].ID
+		if truncated {
+			st.readFrom = st.last
+		}
 	default:
 		st.readFrom = entries[len(entries)-1].ID
 	}
@@ -238,6 +247,19 @@ func (st *streamState) remove(entries []*queueEntry, acked bool) {
 			st.ackedWhilePending[e.id] = true
 		}
 	}
+}
+
+// countNew returns the number of IDs that are not in memory.
+func (st *streamState) countNew(ids []string) int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	n := 0
+	for _, id := range ids {
+		if _, ok := st.inMemory[id]; !ok {
+			n++
+		}
+	}
+	return n
 }
 
 // heldBefore returns the IDs of entries in memory that were read before t.

@@ -12,6 +12,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
@@ -84,9 +85,15 @@ const (
 	minReadCount    = 8    // also with many streams
 	readBudget      = 4096 // maximum number of entries of all streams in one read, unless they are very many
 	topicBufferSize = 256  // number of entries in memory, at least one per worker, above which a topic is not read
-	// topicBufferBytes is the size of the entries that wait in memory above which a topic is not read. One read may exceed it.
+	// topicBufferBytes is the size of the entries that wait in memory above which a topic is not read. One read may double it.
 	topicBufferBytes = 4 << 20
-	maxUnflushed     = 16 * topicBufferSize
+	// While the waiting entries of all topics are larger than sharedBufferBytes, only topics without waiting entries are read,
+	// and at most smallReadBytes of each stream.
+	sharedBufferBytes = 64 << 20
+	smallReadBytes    = 256 << 10
+	// unknownEntryBytes is the assumed size of the entries of a stream before the first read.
+	unknownEntryBytes = topicBufferBytes / minReadCount
+	maxUnflushed      = 16 * topicBufferSize
 
 	readBlock      = redisconn.MaxBlock
 	backlogPause   = 5 * time.Millisecond  // between two reads of idle or full streams while others have a backlog
@@ -138,9 +145,10 @@ type Subscriber struct {
 	ctx    context.Context // ends when Close has released all messages
 	cancel context.CancelFunc
 
-	acker     *acker
-	reclaimer *reclaimer
-	wg        sync.WaitGroup // of readers and reclaimer
+	acker        *acker
+	reclaimer    *reclaimer
+	waitingBytes atomic.Int64   // of all topics
+	wg           sync.WaitGroup // of readers and reclaimer
 
 	mu      sync.Mutex
 	topics  map[string]*topicQueue
@@ -352,6 +360,17 @@ func (s *Subscriber) stopReading(t *topicQueue) {
 	for _, st := range t.streams {
 		st.detachReader()
 	}
+}
+
+// isOverBudget reports whether too many bytes wait in memory.
+func (s *Subscriber) isOverBudget() bool { return s.waitingBytes.Load() > sharedBufferBytes }
+
+// maxReadBytes returns the size of the entries of one stream after which a read is truncated.
+func (s *Subscriber) maxReadBytes() int {
+	if s.isOverBudget() {
+		return smallReadBytes
+	}
+	return topicBufferBytes
 }
 
 // activeStreams returns the streams that are being read.

@@ -258,7 +258,7 @@ func TestSubscriber_LimitsEntriesInMemory(t *testing.T) {
 	}
 }
 
-// Entries of 100 KB are limited by their size: one read has at most 128, and one more is sent in advance.
+// Entries of 100 KB are limited by their size: a read has at most 4 MiB, and one more is sent in advance.
 func TestSubscriber_LimitsBytesInMemory(t *testing.T) {
 	t.Parallel()
 	r := newTestRedis(t)
@@ -274,12 +274,66 @@ func TestSubscriber_LimitsBytesInMemory(t *testing.T) {
 	first := next(t, c)
 	r.publish("other", 0, 1)
 	next(t, r.subscribe(s, "other")).Ack()
-	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n > 2*128 {
-		t.Errorf("got %d entries in memory, want at most 256", n)
+	if n := r.redis.XPending(t.Context(), "q", "sinks").Val().Count; n > 130 {
+		t.Errorf("got %d entries in memory, want at most 130", n)
 	}
 	first.Ack()
 	ackAll(t, c, 1, count)
 	r.expectEmpty("q")
+}
+
+// Large entries that follow small ones do not fill the memory, however many topics do not work on them. All are delivered,
+// in order.
+func TestSubscriber_LimitsBytesOfBurst(t *testing.T) {
+	t.Parallel()
+	r := newTestRedis(t)
+	const topics, small, large, size = 30, 100, 60, 100_000
+	s := r.subscriber(nil)
+	channels := make([]<-chan *message.Message, topics)
+	for i := range channels {
+		topic := fmt.Sprint("q", i)
+		r.publish(topic, 0, small)
+		channels[i] = r.subscribe(s, topic)
+		ackAll(t, channels[i], 0, small)
+	}
+	payload := bytes.Repeat([]byte("x"), size)
+	var burst []*message.Message
+	for i := range large {
+		burst = append(burst, message.NewMessage(strconv.Itoa(small+i), payload))
+	}
+	for i := range channels {
+		if err := r.pub.Publish(fmt.Sprint("q", i), burst...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	highest := int64(0)
+	testkit.Eventually(t, "entries of all topics", func() error {
+		highest = max(highest, s.WaitingBytes())
+		for i := range topics {
+			topic := fmt.Sprint("q", i)
+			if n := r.redis.XPending(context.Background(), topic, "sinks").Val().Count; n == 0 {
+				return fmt.Errorf("topic %s has none", topic)
+			}
+		}
+		return nil
+	})
+	limit := int64(subscriber.SharedBufferBytes + subscriber.TopicBufferBytes + topics*(subscriber.SmallReadBytes+2*size))
+	for i, c := range channels {
+		for n := small; n < small+large; n++ {
+			m := next(t, c)
+			highest = max(highest, s.WaitingBytes())
+			if m.UUID != strconv.Itoa(n) {
+				t.Fatalf("topic q%d: got message %s, want %d", i, m.UUID, n)
+			}
+			m.Ack()
+		}
+	}
+	if highest > limit {
+		t.Errorf("got %d bytes in memory, want at most %d", highest, limit)
+	}
+	if n := s.WaitingBytes(); n != 0 {
+		t.Errorf("got %d bytes in memory at the end, want 0", n)
+	}
 }
 
 func TestSubscribe_InterruptsBlockedRead(t *testing.T) {

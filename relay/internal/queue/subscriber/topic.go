@@ -114,7 +114,14 @@ func (t *topicQueue) hasSpace() bool {
 }
 
 func (t *topicQueue) hasSpaceLocked() bool {
-	return t.ready.len()+t.waitingCount < max(t.maxInFlight, topicBufferSize) && t.waitingBytes < topicBufferBytes
+	return t.ready.len()+t.waitingCount < max(t.maxInFlight, topicBufferSize) && t.waitingBytes < topicBufferBytes &&
+		(t.waitingBytes == 0 || !t.s.isOverBudget())
+}
+
+// addBytesLocked counts bytes of waiting entries.
+func (t *topicQueue) addBytesLocked(n int) {
+	t.waitingBytes += n
+	t.s.waitingBytes.Add(int64(n))
 }
 
 // add queues new entries of one stream and starts workers for them. releases is the result of countReleases before
@@ -144,7 +151,7 @@ func (t *topicQueue) add(entries []*queueEntry, releases int) {
 }
 
 func (t *topicQueue) enqueueLocked(e *queueEntry) {
-	t.waitingBytes += len(e.body)
+	t.addBytesLocked(len(e.body))
 	if e.key != "" {
 		if waiting, busy := t.waitingByKey[e.key]; busy {
 			t.waitingByKey[e.key] = append(waiting, e)
@@ -181,7 +188,7 @@ func (t *topicQueue) nextEntry(sub *subscription, done *queueEntry) *queueEntry 
 		return nil
 	}
 	e := t.ready.popFront()
-	t.waitingBytes -= len(e.body)
+	t.addBytesLocked(-len(e.body))
 	t.unlockAndRefill()
 	return e
 }
@@ -209,7 +216,7 @@ func (t *topicQueue) unblockLocked(key string) {
 func (t *topicQueue) putBack(e *queueEntry) {
 	t.mu.Lock()
 	t.ready.pushFront(e)
-	t.waitingBytes += len(e.body)
+	t.addBytesLocked(len(e.body))
 	t.mu.Unlock()
 }
 
@@ -258,7 +265,8 @@ func (t *topicQueue) finishLocked(sub *subscription) {
 			left = append(left, waiting...)
 		}
 		clear(t.waitingByKey)
-		t.waitingCount, t.waitingBytes = 0, 0
+		t.waitingCount = 0
+		t.addBytesLocked(-t.waitingBytes)
 		markReleasing(left)
 	}
 	t.mu.Unlock()
