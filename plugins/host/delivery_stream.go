@@ -25,6 +25,9 @@ const (
 	maxBatchBytes = 30 << 10
 	// messageOverhead is an upper estimate of the size of a notification besides its data.
 	messageOverhead = 256
+	// maxUnknownAcks is the maximum number of acknowledgments of attempts that the plugin does not have, beyond the number of
+	// others. Handling more would only cost CPU time.
+	maxUnknownAcks = 10_000
 )
 
 type deliverStream = grpc.BidiStreamingClient[sinkv1.DeliverRequest, sinkv1.DeliverResponse]
@@ -65,6 +68,8 @@ type deliveryStream struct {
 	draining bool
 	failErr  error // the reason why deliveries fail
 	lastAck  time.Time
+
+	unknownAcks int // each known one reduces it; belongs to receive
 }
 
 func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *deliveryStream {
@@ -223,8 +228,13 @@ func (s *deliveryStream) receive() error {
 			return err
 		}
 		s.applyAcks(response)
+		if s.unknownAcks > maxUnknownAcks {
+			return errUnknownAcks
+		}
 	}
 }
+
+var errUnknownAcks = fmt.Errorf("more than %d acknowledgments of attempts that the plugin does not have", maxUnknownAcks)
 
 // applyAcks ends the acknowledged attempts, each exactly once. An acknowledgment settles only the attempt that it
 // names, and only if the plugin has received it.
@@ -240,6 +250,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 		switch {
 		case !ok || !c.sent:
 			s.o.Observe(EventUnknownAck)
+			s.unknownAcks++
 			continue
 		case c.abandoned:
 			s.o.Observe(EventLateAck)
@@ -247,6 +258,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 			c.response <- wire.ToOutcome(ack)
 		}
 		delete(s.pending, key)
+		s.unknownAcks = max(s.unknownAcks-1, 0)
 	}
 	if more := int(min(r.GetCredits(), wire.MaxCredits)); more > 0 {
 		s.credits = min(s.credits+more, wire.MaxCredits)

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -110,6 +111,15 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 			}
 			if d.GetNotifications()[0].GetTopic() == "large" {
 				wrong.Error = strings.Repeat("x", wire.MaxAckMessage)
+			}
+			if d.GetNotifications()[0].GetTopic() == "unknown" {
+				flood := &sinkv1.DeliverResponse{Acks: slices.Repeat([]*sinkv1.Ack{ok("unknown", 1)}, 1000)}
+				for range maxUnknownAcks/1000 + 1 {
+					if err := stream.Send(flood); err != nil {
+						return err
+					}
+				}
+				continue
 			}
 			err := stream.Send(&sinkv1.DeliverResponse{Acks: []*sinkv1.Ack{
 				ok("unknown", 1), ok(d.GetId(), d.GetAttempt()+1), wrong, ok(d.GetId(), d.GetAttempt()), {},
