@@ -32,7 +32,7 @@ func OperationalTopics() []TopicInfo {
 }
 
 // ResyncMessage returns a message that tells a client that notifications may be missing, so it must fetch the
-// current state. Set hub for the pipeline of a hub, or account for an account pipeline. Leave both empty, or use
+// current state. Set hub for the stream of a hub, or account for the stream of an account. Leave both empty, or use
 // the account "*", for a client that reads all accounts.
 func ResyncMessage(hub, account, reason string) []byte {
 	return streamMessage(TopicResync, hub, account, "gap", reason)

@@ -7,7 +7,7 @@ type TopicInfo struct {
 	Meaning string
 }
 
-// Topics returns the 93 topics of the hub notification pipeline, in the order of the specification. The caller
+// Topics returns the 93 topics of the hub stream, in the order of the specification. The caller
 // owns the slice.
 func Topics() []TopicInfo {
 	return []TopicInfo{

@@ -60,7 +60,7 @@ func (b *positions) take(m message, text string) error {
 	return nil
 }
 
-// failoverFollower follows a pipeline over failovers.
+// failoverFollower follows a stream over failovers.
 type failoverFollower struct {
 	*follower
 	book *positions

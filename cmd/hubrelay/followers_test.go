@@ -54,12 +54,12 @@ type message struct {
 	}
 }
 
-// follower follows a pipeline over many connections to any node. Each connection resumes after the last one.
+// follower follows a stream over many connections to any node. Each connection resumes after the last one.
 type follower struct {
 	followerKind
 	name    string
 	address string
-	hub     string // empty for the account pipeline
+	hub     string // empty for the account stream
 	topics  string
 	random  *rand.Rand
 	client  *http.Client

@@ -232,7 +232,7 @@ func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*webso
 	return nil, testkit.Reply{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
-// connect opens the stream of a hub, or the account pipeline if hub is empty, and reads until it ends.
+// connect opens the stream of a hub, or the account stream if hub is empty, and reads until it ends.
 func (d *daemon) connect(t *testing.T, key, hub, query string) *socket {
 	t.Helper()
 	conn, refused := d.upgrade(t, "?token="+d.Token(t, key, hub)+query, nil)

@@ -81,7 +81,7 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	}
 }
 
-// listener is our client on the account pipeline of a key.
+// listener is our client on the account stream of a key.
 type listener struct {
 	seen  socket // received frames
 	ended chan error

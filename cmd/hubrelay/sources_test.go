@@ -170,7 +170,7 @@ func (d *daemon) connectedSource(t *testing.T) func() error {
 	}
 }
 
-// TestSource copies the account pipeline of one relay to another. Clients and sinks of the second relay receive the
+// TestSource copies the account stream of one relay to another. Clients and sinks of the second relay receive the
 // same bytes, except for the list of relays.
 func TestSource(t *testing.T) {
 	t.Parallel()

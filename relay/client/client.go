@@ -43,7 +43,7 @@ type Client struct {
 	URL string
 	// Key is the API key.
 	Key string
-	// Hub is the hub to publish to and to listen to. It is empty for the account pipeline.
+	// Hub is the hub to publish to and to listen to. It is empty for the account stream.
 	Hub string
 	// HTTP sends the requests. Its *http.Transport (proxy, dial functions, TLS) also opens the websockets. If it is
 	// nil, [http.DefaultClient] is used. Client limits every request to 30 s.
@@ -71,7 +71,7 @@ type Error struct {
 
 func (e *Error) Error() string {
 	if e.Code == "" {
-		return fmt.Sprintf("the server answered %d %s without an error of a relay; check the address",
+		return fmt.Sprintf("the server responded with %d %s without an error of a relay; check the address",
 			e.Status, http.StatusText(e.Status))
 	}
 	text := string(e.Code)

@@ -85,7 +85,7 @@ func (o *ListenOptions) setDefaults() {
 	o.MaxBackoff = max(cmp.Or(max(o.MaxBackoff, 0), 30*time.Second), o.MinBackoff)
 }
 
-// Listen yields the notifications of c.Hub, or of the account pipeline. It gets a token for every connection and
+// Listen yields the notifications of c.Hub, or of the account. It gets a token for every connection and
 // reconnects with growing delays until ctx ends. The sequence then ends without an error.
 //
 // Each connection starts after the last yielded notification, or at the start of the first connection. Nothing is

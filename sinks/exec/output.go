@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redact"
 )
 
-const keptAnswer = 1 << 10
+const keptOutput = 1 << 10
 
 // outputHead discards the output of a command except the beginning.
 type outputHead struct {
@@ -20,7 +20,7 @@ type outputHead struct {
 
 // newOutputHead keeps more output than String returns, to recognize a secret at the end of that part.
 func newOutputHead(secrets redact.Secrets) *outputHead {
-	return &outputHead{secrets: secrets, room: keptAnswer + secrets.MaxLength()}
+	return &outputHead{secrets: secrets, room: keptOutput + secrets.MaxLength()}
 }
 
 // Write never fails, so output cannot stop a command.
@@ -41,8 +41,8 @@ func (t *outputHead) String() string {
 	} else {
 		text = t.secrets.Text(text)
 	}
-	if len(text) > keptAnswer {
-		text = strings.ToValidUTF8(text[:keptAnswer], "")
+	if len(text) > keptOutput {
+		text = strings.ToValidUTF8(text[:keptOutput], "")
 	}
 	return text
 }

@@ -186,7 +186,7 @@ func TestEndings(t *testing.T) {
 		"dies":              {`kill -KILL $$`, relay.OutcomeRetry, 137, "", "signal 9 (killed)"},
 		"says 50 MiB": {
 			`head -c 52428800 /dev/zero | tr '\0' x; exit 1`, relay.OutcomeRetry, 1,
-			strings.Repeat("x", keptAnswer), "",
+			strings.Repeat("x", keptOutput), "",
 		},
 		"says what is wrong": {`printf 'a\377\303b'; exit 1`, relay.OutcomeRetry, 1, "ab", ""},
 		"tells a secret": {

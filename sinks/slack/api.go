@@ -22,8 +22,8 @@ const (
 	methodUpdate = "chat.update"
 )
 
-// maxAnswer is the maximum size of a response in bytes. A response repeats the message.
-const maxAnswer = 1 << 20
+// maxResponse is the maximum size of a response in bytes. A response repeats the message.
+const maxResponse = 1 << 20
 
 // apiResponse is the response of every method. Channel and TS identify the message.
 type apiResponse struct {
@@ -62,7 +62,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	if resp.StatusCode == http.StatusSwitchingProtocols {
 		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return nil, a.api.RedactError(ctx, err, a.api.Secrets().With(token))
 	}

@@ -166,7 +166,7 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 		}
 		// The receiver has accepted it. Errors in the rest of the response change nothing.
 		if resp.Body != http.NoBody {
-			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
+			_, _ = io.CopyN(io.Discard, resp.Body, keptResponse+drainedResponse)
 		}
 		return nil, nil
 	case resp.StatusCode == http.StatusSwitchingProtocols:

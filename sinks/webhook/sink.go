@@ -22,11 +22,11 @@ import (
 )
 
 const (
-	// keptAnswer is the maximum part of a response in a dead letter in bytes.
-	keptAnswer = httpclient.MaxResponseBody
-	// drainedAnswer is the maximum number of bytes to read in addition, to reuse the connection. A longer response
+	// keptResponse is the maximum part of a response in a dead letter in bytes.
+	keptResponse = httpclient.MaxResponseBody
+	// drainedResponse is the maximum number of bytes to read in addition, to reuse the connection. A longer response
 	// closes it.
-	drainedAnswer = 64 << 10
+	drainedResponse = 64 << 10
 )
 
 var (

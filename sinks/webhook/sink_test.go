@@ -243,7 +243,7 @@ func TestAnswers(t *testing.T) {
 		if c.want != relay.OutcomeDelivered && (!errors.As(err, &answer) || answer.Status != c.status) {
 			t.Errorf("%d: the error %v does not hold the answer", c.status, err)
 		}
-		if answer != nil && c.status != 304 && (len(answer.Body) < 1000 || len(answer.Body) > keptAnswer ||
+		if answer != nil && c.status != 304 && (len(answer.Body) < 1000 || len(answer.Body) > keptResponse ||
 			strings.Trim(answer.Body, "€") != "") {
 			t.Errorf("%d: kept %d bytes of the answer", c.status, len(answer.Body))
 		}

@@ -180,14 +180,14 @@ func TestGrantAllows(t *testing.T) {
 		hub, account string
 		want         bool
 	}{
-		{"hub pipeline", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "a", true},
-		{"hub pipeline, other hub", Grant{Hub: "h1", Account: "a", Hubs: all}, "h2", "a", false},
-		{"hub pipeline, other account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "b", false},
-		{"hub pipeline, no account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "", true},
-		{"account pipeline", Grant{Account: "a", Hubs: all}, "h2", "a", true},
-		{"account pipeline, closed hub", Grant{Account: "a", Hubs: one}, "h2", "a", false},
-		{"account pipeline, other account", Grant{Account: "a", Hubs: all}, "h1", "b", false},
-		{"account pipeline, no account", Grant{Account: "a", Hubs: one}, "h1", "", true},
+		{"hub stream", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "a", true},
+		{"hub stream, other hub", Grant{Hub: "h1", Account: "a", Hubs: all}, "h2", "a", false},
+		{"hub stream, other account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "b", false},
+		{"hub stream, no account", Grant{Hub: "h1", Account: "a", Hubs: all}, "h1", "", true},
+		{"account stream", Grant{Account: "a", Hubs: all}, "h2", "a", true},
+		{"account stream, closed hub", Grant{Account: "a", Hubs: one}, "h2", "a", false},
+		{"account stream, other account", Grant{Account: "a", Hubs: all}, "h1", "b", false},
+		{"account stream, no account", Grant{Account: "a", Hubs: one}, "h1", "", true},
 		{"platform", Grant{Account: Wildcard, Hubs: all}, "h7", "b", true},
 		{"platform, closed hub", Grant{Account: Wildcard, Hubs: one}, "h7", "b", false},
 		{"key without account", Grant{Hub: "h1", Hubs: all}, "h1", "a", false},

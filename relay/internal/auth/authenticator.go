@@ -105,7 +105,7 @@ func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Er
 	}
 }
 
-// CurrentGrant returns the current grant of the key of g for the same pipeline. See [Keyring.CurrentGrant]. The grant
+// CurrentGrant returns the current grant of the key of g for the same stream. See [Keyring.CurrentGrant]. The grant
 // of an external credential ends when it expires, when the other system reports a change, and when its kind is no
 // longer accepted.
 func (a *Authenticator) CurrentGrant(g Grant) (Grant, *relay.Error) {

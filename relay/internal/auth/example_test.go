@@ -33,7 +33,7 @@ func ExampleAuthenticator() {
 
 func ExampleGrant_Allows() {
 	key := auth.Key{Name: "ops", AccountID: "acme", Hubs: []string{"hub-1", "hub-2"}}
-	account := key.Grant("") // without a hub: the account pipeline
+	account := key.Grant("") // without a hub: the account stream
 	fmt.Println(account.Allows("hub-2", "acme"), account.Allows("hub-2", "other"), account.Allows("hub-3", "acme"))
 	// Output: true false false
 }

@@ -117,7 +117,7 @@ func (k *Key) RequireHub(hub string) *relay.Error {
 // Expired reports whether the key has expired at now.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
-// Grant returns the grant for a token of this key: for the pipeline of hub, or for the account pipeline if hub is
+// Grant returns the grant for a token of this key: for the stream of hub, or for the account stream if hub is
 // empty. It does not check that the key may read hub. See RequireHub.
 func (k *Key) Grant(hub string) Grant {
 	return Grant{

@@ -159,7 +159,7 @@ func filterSANs(names []string, kind sanKind) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return kindOfSAN(name) != kind })
 }
 
-// CurrentGrant returns the current grant of the key of g for the same pipeline. An operator may have restricted the key
+// CurrentGrant returns the current grant of the key of g for the same stream. An operator may have restricted the key
 // since g was issued. The error is 401.auth-invalid if the key was removed or has another secret, 401.auth-expired if
 // it has expired, and 403.wrong-hub if it may no longer read the hub of g. The stream parameters of g are kept.
 func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {

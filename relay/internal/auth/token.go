@@ -39,7 +39,7 @@ type Grant struct {
 	KeyName string `json:"key"`
 	// KeyID distinguishes the key from a later key with the same name.
 	KeyID string `json:"key_id"`
-	// Hub is the hub of the pipeline. It is empty for the account pipeline.
+	// Hub is the hub of the stream. It is empty for the account stream.
 	Hub string `json:"hub,omitempty"`
 	// Account is the account of the key: [Wildcard] for every account, empty for none.
 	Account string `json:"account,omitempty"`
@@ -56,11 +56,11 @@ type Grant struct {
 
 // Allows reports whether the grant includes a notification of hub and account:
 //
-//   - On a hub pipeline only the hub of the grant is included. On both pipelines only hubs that the key may read are
+//   - On a hub stream only the hub of the grant is included. On both streams only hubs that the key may read are
 //     included.
 //   - Notifications of other accounts are never included, except for the account [Wildcard].
 //   - A notification without an account belongs to its hub. It is included if the key may read the hub, on the account
-//     pipeline too. A key without an account sees only these notifications.
+//     stream too. A key without an account sees only these notifications.
 func (g *Grant) Allows(hub, account string) bool { return g.Exclude(hub, account) == NotExcluded }
 
 // Exclusion is the rule by which a grant excludes a notification.
@@ -69,7 +69,7 @@ type Exclusion string
 // The rules of [Grant.Allows].
 const (
 	NotExcluded       Exclusion = ""
-	ExcludedByHub     Exclusion = "hub"     // the pipeline is that of another hub
+	ExcludedByHub     Exclusion = "hub"     // the stream is that of another hub
 	ExcludedByAccount Exclusion = "account" // the notification belongs to another account
 	ExcludedByHubs    Exclusion = "hubs"    // the key may not read the hub
 )
@@ -88,7 +88,7 @@ func (g *Grant) Exclude(hub, account string) Exclusion {
 	}
 }
 
-// VisibilityKey identifies the results of Allows. If two grants of one pipeline have the same key, Allows returns the
+// VisibilityKey identifies the results of Allows. If two grants of one stream have the same key, Allows returns the
 // same for both. The key is never empty.
 func (g *Grant) VisibilityKey() string {
 	if g.Hub == "" {
@@ -100,7 +100,7 @@ func (g *Grant) VisibilityKey() string {
 	return "of " + g.Account
 }
 
-// SameVisibility reports whether g allows the same as other, which must be a grant of the same pipeline.
+// SameVisibility reports whether g allows the same as other, which must be a grant of the same stream.
 func (g *Grant) SameVisibility(other *Grant) bool {
 	return g.Account == other.Account && slices.Equal(g.Hubs, other.Hubs) || g.VisibilityKey() == other.VisibilityKey()
 }

@@ -52,7 +52,7 @@ func TestPing_ClosesInvalidKeys(t *testing.T) {
 	}
 }
 
-// RecheckKeys does not wait for a ping and keeps the streams of other keys, on every pipeline.
+// RecheckKeys does not wait for a ping and keeps the streams of other keys.
 func TestRecheckKeys(t *testing.T) {
 	t.Parallel()
 	var key ruling

@@ -62,7 +62,7 @@ func (s *Server) broadcastNow(b Batch) {
 	}
 }
 
-// feedScope selects the pipelines that follow a feed.
+// feedScope selects the streams that follow a feed.
 type feedScope uint8
 
 const (
@@ -152,7 +152,7 @@ func (f *broadcast) toFeed(h *Server, l *feed, partition int, list []relay.Notif
 		f.current = i
 		switch n := &list[i]; {
 		case isGlobalResync(n):
-			// Only the copy for all accounts goes to account pipelines, so they receive it once.
+			// Only the copy for all accounts goes to account streams, so they receive it once.
 			if n.Account == anyAccount {
 				f.addAllMatches(h, partition, who)
 			} else {

@@ -13,9 +13,9 @@ import (
 
 // ConnectionInfo describes one client for operators. It contains no secrets.
 type ConnectionInfo struct {
-	// Hub is the hub of the pipeline. It is empty for an account pipeline.
+	// Hub is the hub of the stream. It is empty for an account stream.
 	Hub string
-	// Account is the account of an account pipeline, "*" for all. Account and Topics are unknown while a client
+	// Account is the account of an account stream, "*" for all. Account and Topics are unknown while a client
 	// closes.
 	Account string
 	Key     string

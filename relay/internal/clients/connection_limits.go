@@ -14,7 +14,7 @@ import (
 type Limits struct {
 	// Node limits all clients together.
 	Node int
-	// Hub limits the clients of one hub pipeline. Account pipelines belong to no hub.
+	// Hub limits the clients of one hub stream. Account streams belong to no hub.
 	Hub int
 	// Key limits the clients of one key, by its name.
 	Key int
@@ -40,7 +40,7 @@ type ConnectionLease struct {
 // Release returns the share. It may be called several times and concurrently.
 func (p *ConnectionLease) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
 
-// Reserve acquires a lease for a client of a key on the pipeline of a hub (empty for an account pipeline). The caller
+// Reserve acquires a lease for a client of a key on the stream of a hub (empty for an account stream). The caller
 // must release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and
 // Reserve sets Retry-After in header. Concurrent calls never exceed a limit.
 func (s *Server) Reserve(header http.Header, hub, key string) (*ConnectionLease, *relay.Error) {

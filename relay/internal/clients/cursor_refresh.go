@@ -41,7 +41,7 @@ func (c *connection) pingWithCursor() bool {
 	if g == nil {
 		return false
 	}
-	message := relay.CursorMessage(g.pipelineName())
+	message := relay.CursorMessage(g.streamName())
 	c.mu.Lock()
 	c.lastCursorSeq, c.pingsSinceMessage = l.nextSeq(), 1
 	c.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/clients/logcache"
 )
 
-// feed is an order in which this node broadcasts: the order of one partition, which hub pipelines follow, or the
-// node's merge of all partitions, which account pipelines follow. With one partition both are the same feed.
+// feed is an order in which this node broadcasts: the order of one partition, which hub streams follow, or the
+// node's merge of all partitions, which account streams follow. With one partition both are the same feed.
 //
 // Its lock is held while an entry is sent to all clients of the feed. Under the lock, all of them have everything up
 // to the position of the feed, so a client that has seen as much can join.

@@ -78,7 +78,7 @@ func (s *Server) newReplay(ctx context.Context, c *connection, sub *Subscription
 		case ok:
 			r.positions[slot] = at
 		case sub.Hub == "":
-			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account " +
+			return nil, cursorError("the cursor is of a hub's stream and cannot resume the one of an account " +
 				"over several partitions: start without it")
 		default:
 			return nil, cursorError("the cursor is of another hub, in another partition: start without it")

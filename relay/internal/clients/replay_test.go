@@ -53,7 +53,7 @@ func TestBeginNow(t *testing.T) {
 			redis := redistest.Start(t)
 			r, other := startRelayed(t, redis, partitions, Options{}), startRelayed(t, redis, partitions, Options{})
 			hub := hubsInEach(r)[partitions-1]
-			for round, pipeline := range []string{
+			for round, stream := range []string{
 				"account=a&hub=" + hub, "account=a", "account=a&topics=image.*,job.*&hub=" + hub,
 			} {
 				stop := make(chan struct{})
@@ -68,11 +68,11 @@ func TestBeginNow(t *testing.T) {
 						}
 					}
 				})
-				conn := r.dial(t, pipeline+"&after=now")
+				conn := r.dial(t, stream+"&after=now")
 				m := next(t, conn)
 				if m.Topic != "hubrelay.cursor" || m.Cursor == "" || m.Object.State != "" || m.Object.Error != "" ||
 					len(m.Object.ID) != 24 {
-					t.Fatalf("%s: it begins with %s", pipeline, m.text)
+					t.Fatalf("%s: it begins with %s", stream, m.text)
 				}
 				first := next(t, conn)
 				close(stop)
@@ -85,10 +85,10 @@ func TestBeginNow(t *testing.T) {
 					}
 				}
 				for _, node := range []*relayed{r, other} {
-					again := node.dial(t, pipeline+"&after="+m.Cursor)
+					again := node.dial(t, stream+"&after="+m.Cursor)
 					for i, want := range live {
 						if got := next(t, again).text; withoutCursor(got) != withoutCursor(want) {
-							t.Fatalf("%s: message %d is %s, it was %s", pipeline, i, got, want)
+							t.Fatalf("%s: message %d is %s, it was %s", stream, i, got, want)
 						}
 					}
 				}

@@ -41,7 +41,7 @@ func (f *broadcast) resyncFeed(h *Server, l *feed, partition int, at streamid.Po
 	f.snapshotRecipients()
 	h.index.mu.Unlock()
 	for _, j := range f.jobs {
-		hub, account := j.group.pipelineName()
+		hub, account := j.group.streamName()
 		f.groupBurst.reset()
 		message := relay.ResyncMessage(hub, account, lostLive)
 		f.groupBurst.push(frame.New(&relay.Notification{Data: message}, j.group.format, l.formatEndCursor()))

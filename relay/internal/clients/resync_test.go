@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
-// expectResync reads a resync frame of a pipeline and returns its cursor, which only those without cursors do not get.
+// expectResync reads a resync frame of a stream and returns its cursor, which only those without cursors do not get.
 func expectResync(t *testing.T, conn *websocket.Conn, hub, account string) string {
 	t.Helper()
 	m := next(t, conn)
@@ -244,7 +244,7 @@ func TestResyncOfTheLog(t *testing.T) {
 					came[next(t, back).Topic]++
 				}
 				if fmt.Sprint(came) != "map[hubrelay.resync:2 job.created:1]" {
-					t.Errorf("an account's pipeline came back to %v", came)
+					t.Errorf("an account's stream came back to %v", came)
 				}
 			}
 			r.wantFigures(

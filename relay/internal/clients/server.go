@@ -68,7 +68,7 @@ type Options struct {
 	// CoalesceDelay combines the batches of this time into one write per client. 0 broadcasts every batch at once.
 	CoalesceDelay time.Duration
 	// HistoryBytes limits the memory for recent broadcasts of all partitions, which serve replays (16 MiB). Each
-	// partition gets at least 1 MiB of it. Account pipelines over several partitions use the same amount again, and
+	// partition gets at least 1 MiB of it. Account streams over several partitions use the same amount again, and
 	// segments read from History half of it. Frames count in every encoding.
 	HistoryBytes int
 	// History is the log for older entries. Without it, replays get only recent broadcasts.

@@ -14,8 +14,8 @@ const (
 	anyHub     = "*" // sees all hubs
 )
 
-// maxIndexedHubs is the maximum number of hubs indexed per account pipeline, because each hub costs memory in every
-// group. A pipeline with more is indexed under all hubs, and Allows decides.
+// maxIndexedHubs is the maximum number of hubs indexed per account stream, because each hub costs memory in every
+// group. A stream with more is indexed under all hubs, and Allows decides.
 const maxIndexedHubs = 32
 
 // subscriptionIndex finds the clients that match a notification. Clients that receive the same, apart from their
@@ -33,9 +33,9 @@ func newIndex() *subscriptionIndex {
 	}
 }
 
-// groupKey identifies a group: the pipeline, visibility, topic patterns and encoding that its clients share.
+// groupKey identifies a group: the stream, visibility, topic patterns and encoding that its clients share.
 type groupKey struct {
-	hub        string // empty for an account pipeline
+	hub        string // empty for an account stream
 	account    string // whose notifications are visible
 	visibility string
 	filter     *topicFilter
@@ -54,8 +54,8 @@ type group struct {
 	Job      int // one-based index of its job during toFeed, otherwise 0
 }
 
-// pipelineName returns the hub of a hub pipeline or the account of an account pipeline.
-func (g *group) pipelineName() (hub, account string) {
+// streamName returns the hub of a hub stream or the account of an account stream.
+func (g *group) streamName() (hub, account string) {
 	if g.hub != "" {
 		return g.hub, ""
 	}
@@ -64,23 +64,23 @@ func (g *group) pipelineName() (hub, account string) {
 
 // bucketKey identifies a bucket.
 type bucketKey struct {
-	pipeline     pipeline
+	stream       streamKind
 	hub, account string // a group may have anyHub or anyAccount
 }
 
-type pipeline uint8
+type streamKind uint8
 
 const (
-	hubPipeline pipeline = iota
-	accountPipeline
+	hubStream streamKind = iota
+	accountStream
 )
 
 // routingKeys returns the keys of all notifications that the group may see. A notification without an account is
 // visible to all clients of its hub, so each hub also has a key with an empty account.
 func (g *group) routingKeys() []bucketKey {
-	of := hubPipeline
+	of := hubStream
 	if g.hub == "" {
-		of = accountPipeline
+		of = accountStream
 	}
 	list := make([]bucketKey, 0, 2*len(g.hubs))
 	for _, hub := range g.hubs {
@@ -201,19 +201,19 @@ func (g *group) Members() []*connection {
 // The caller holds mu.
 func (x *subscriptionIndex) Match(n *relay.Notification, who feedScope, f func(*group)) {
 	if who&hubFeeds != 0 {
-		x.matchBucket(bucketKey{hubPipeline, n.Hub, n.Account}, n, f)
+		x.matchBucket(bucketKey{hubStream, n.Hub, n.Account}, n, f)
 		if n.Account != "" {
-			x.matchBucket(bucketKey{hubPipeline, n.Hub, anyAccount}, n, f)
+			x.matchBucket(bucketKey{hubStream, n.Hub, anyAccount}, n, f)
 		}
 	}
 	if who&accountFeeds == 0 {
 		return
 	}
-	x.matchBucket(bucketKey{accountPipeline, n.Hub, n.Account}, n, f)
-	x.matchBucket(bucketKey{accountPipeline, anyHub, n.Account}, n, f)
+	x.matchBucket(bucketKey{accountStream, n.Hub, n.Account}, n, f)
+	x.matchBucket(bucketKey{accountStream, anyHub, n.Account}, n, f)
 	if n.Account != "" {
-		x.matchBucket(bucketKey{accountPipeline, n.Hub, anyAccount}, n, f)
-		x.matchBucket(bucketKey{accountPipeline, anyHub, anyAccount}, n, f)
+		x.matchBucket(bucketKey{accountStream, n.Hub, anyAccount}, n, f)
+		x.matchBucket(bucketKey{accountStream, anyHub, anyAccount}, n, f)
 	}
 }
 
@@ -223,7 +223,7 @@ func (x *subscriptionIndex) matchBucket(p bucketKey, n *relay.Notification, f fu
 	}
 }
 
-// MatchAll calls f for each group of a scope, whatever its topics are. Hub pipelines must pass the filter in. The
+// MatchAll calls f for each group of a scope, whatever its topics are. Hub streams must pass the filter in. The
 // caller holds mu.
 func (x *subscriptionIndex) MatchAll(who feedScope, in func(hub string) bool, f func(*group)) {
 	for _, g := range x.groups {

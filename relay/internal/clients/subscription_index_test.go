@@ -20,7 +20,7 @@ func (x *subscriptionIndex) size() int {
 	return len(x.groups) + len(x.buckets) + len(x.filters)
 }
 
-// members are the clients of a hub's pipeline.
+// members are the clients of a hub's stream.
 func (x *subscriptionIndex) members(hub string) (list []*connection) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -44,7 +44,7 @@ func (x *subscriptionIndex) touched(n relay.Notification) (list []*group) {
 	return list
 }
 
-// openedBy are the rules of a grant: an account pipeline, or a hub's, of a key with an account and hubs.
+// openedBy are the rules of a grant: an account stream, or a hub's, of a key with an account and hubs.
 func openedBy(hub, account string, hubs []string) Subscription {
 	s := Subscription{
 		Hub:           hub,
@@ -243,7 +243,7 @@ func TestIndex_SkipsOtherTopics(t *testing.T) {
 func TestBucket_LimitsCache(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
-	r := func() *bucket { return h.index.buckets[bucketKey{hubPipeline, "h", "a"}] }
+	r := func() *bucket { return h.index.buckets[bucketKey{hubStream, "h", "a"}] }
 	s := openedBy("h", "a", []string{"h"})
 	first := joinSilent(t, h, &s)
 	h.index.touched(event("h", "a", "job.created", 0))

@@ -15,19 +15,19 @@ import (
 
 // Subscription describes the stream of one client.
 type Subscription struct {
-	// Hub is the hub of a hub pipeline. It is empty for an account pipeline.
+	// Hub is the hub of a hub stream. It is empty for an account stream.
 	Hub string
-	// Account limits the pipeline to one account before Allows is called: "*" for all accounts, empty for
-	// notifications without an account only. A hub pipeline without a VisibilityKey ignores it.
+	// Account limits the stream to one account before Allows is called: "*" for all accounts, empty for
+	// notifications without an account only. A hub stream without a VisibilityKey ignores it.
 	Account string
 	// Allows reports whether the client may see a notification of a hub and account. It is required. It is called
 	// concurrently for each notification and must not block.
 	Allows func(hub, account string) bool
-	// VisibilityKey identifies the behavior of Allows: clients of one pipeline with the same key see the same, so one
+	// VisibilityKey identifies the behavior of Allows: clients of one stream with the same key see the same, so one
 	// call serves all of them. If it is empty, Allows is called for each client.
 	VisibilityKey string
-	// Hubs are the hubs that Allows may accept on an account pipeline, so the index skips others. "*" or an empty
-	// list means all. It requires a VisibilityKey, is ignored by hub pipelines, and must not be changed afterwards.
+	// Hubs are the hubs that Allows may accept on an account stream, so the index skips others. "*" or an empty
+	// list means all. It requires a VisibilityKey, is ignored by hub streams, and must not be changed afterwards.
 	Hubs []string
 	// Topics selects among the visible notifications. The zero value selects all.
 	Topics relay.Patterns

@@ -142,7 +142,7 @@ type Websocket struct {
 	Compression    Compression   `koanf:"compression" doc:"Compression of websocket messages."`
 	History        Size          `koanf:"history" doc:"Memory for recent events on each node, 64KiB to 4GiB."`
 	PingInterval   time.Duration `koanf:"ping_interval" doc:"Time between pings to a client, 1s to 1h."`
-	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"Time without an answer until a client is closed, 1s to 1h."`
+	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"Time without a pong until a client is closed, 1s to 1h."`
 	MaxConnections int           `koanf:"max_connections" doc:"Maximum number of clients of this node."`
 	MaxPerHub      int           `koanf:"max_per_hub" doc:"Maximum number of clients per hub and node; 0: no limit."`
 	MaxPerKey      int           `koanf:"max_per_key" doc:"Maximum number of clients per key and node; 0: no limit."`

@@ -33,7 +33,7 @@ func details() map[string]string {
 			"it.",
 		"Websocket.compression": "The extension is permessage-deflate, RFC 7692.",
 		"Websocket.history": "The memory holds the newest events of all partitions, so replays need not read Redis. " +
-			"Segments that replays read from Redis use up to half as much again, and account pipelines over several " +
+			"Segments that replays read from Redis use up to half as much again, and account streams over several " +
 			"partitions use the same amount again.",
 		"Websocket.ping_interval":    "Keep it below the idle timeout of proxies.",
 		"Websocket.pong_timeout":     "The check runs with each ping.",

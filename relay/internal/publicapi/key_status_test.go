@@ -96,10 +96,10 @@ func TestKeyStatus_KeyWithFewHubs(t *testing.T) {
 		}
 	}
 	setHubs("h1", "h2")
-	pipeline, account := f.open("?token="+f.token("X-Hub-Id", "h1")), f.open("?token="+f.token())
+	hub, account := f.open("?token="+f.token("X-Hub-Id", "h1")), f.open("?token="+f.token())
 	for _, tt := range []struct {
 		hubs         []string
-		refused      bool // the hub pipeline
+		refused      bool // the hub stream
 		accountValid bool
 	}{
 		{[]string{"h2", "h1", "h2"}, false, true},
@@ -109,11 +109,11 @@ func TestKeyStatus_KeyWithFewHubs(t *testing.T) {
 		{nil, true, false},
 	} {
 		setHubs(tt.hubs...)
-		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
-			t.Errorf("%q: hub pipeline: got %+v", tt.hubs, got)
+		if got := hub.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
+			t.Errorf("%q: hub stream: got %+v", tt.hubs, got)
 		}
 		if got := checkKey(&account); got != (clients.Authorization{ScopeChanged: !tt.accountValid}) {
-			t.Errorf("%q: account pipeline: got %+v", tt.hubs, got)
+			t.Errorf("%q: account stream: got %+v", tt.hubs, got)
 		}
 	}
 }

@@ -230,7 +230,7 @@ func (a *API) authorizeStream(
 	w http.ResponseWriter, r *http.Request, req *streamRequest,
 ) (auth.Grant, string, *relay.Error) {
 	if req.wantsSSE() && len(req.tokens) == 0 && hasCredentials(r) {
-		key, hub, err := a.requestedPipeline(r)
+		key, hub, err := a.requestedStream(r)
 		if err == nil {
 			err = a.takeRequest(w, r, key)
 		}

@@ -30,7 +30,7 @@ const maxParameters = 2048
 // issueToken issues a token. HEAD makes the same checks and issues no token. The stream parameters of the request apply to
 // the stream that the token opens, unless that request has them.
 func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
-	key, id, err := a.requestedPipeline(r)
+	key, id, err := a.requestedStream(r)
 	if err != nil {
 		return err
 	}
@@ -86,9 +86,9 @@ func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
-// requestedPipeline returns the key of a request and the hub of the requested pipeline. The hub is empty for the
-// account pipeline.
-func (a *API) requestedPipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
+// requestedStream returns the key of a request and the hub of the requested stream. The hub is empty for the
+// account stream.
+func (a *API) requestedStream(r *http.Request) (*auth.Key, string, *relay.Error) {
 	key, err := a.authenticate(r)
 	if err != nil {
 		return nil, "", err

@@ -197,11 +197,22 @@ func (r *testReader) stop() {
 	}
 }
 
+// readLog returns the whole log. A read of large notifications returns only a part.
+func (r *testReader) readLog() (all []relay.Notification, err error) {
+	for after := ""; ; after = all[len(all)-1].Cursor {
+		ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, after, 1000)
+		if err != nil || len(ns) == 0 {
+			return all, err
+		}
+		all = append(all, ns...)
+	}
+}
+
 // expectLog waits until the log contains exactly these object IDs. "~" is a resync entry.
 func (r *testReader) expectLog(ids string) {
 	r.t.Helper()
 	testkit.Eventually(r.t, "the log to have "+ids, func() error {
-		ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, "", 1000)
+		ns, err := r.readLog()
 		if err != nil {
 			return err
 		}

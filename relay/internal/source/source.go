@@ -73,7 +73,7 @@ type Options struct {
 	Name string
 	// URL is the address of the upstream, http or https.
 	URL string
-	// Hub is the hub to read. If it is empty, the account pipeline of the key is read.
+	// Hub is the hub to read. If it is empty, the account stream of the key is read.
 	Hub string
 	// Topics are the requested patterns. Nil means all topics.
 	Topics []string

@@ -52,7 +52,7 @@ func TestFollowJob_ReturnsRejection(t *testing.T) {
 	}
 }
 
-// The pipeline can send a step that a request has already returned. It must not be shown twice.
+// The stream can send a step that a request has already returned. It must not be shown twice.
 func TestIsOlder(t *testing.T) {
 	t.Parallel()
 	first := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)

@@ -29,7 +29,7 @@ import (
 const (
 	// maxCredential is the maximum length of a credential in bytes.
 	maxCredential = 16 << 10
-	maxAnswer     = 64 << 10
+	maxResponse   = 64 << 10
 	maxName       = 200
 	// maxLifetime is the time after which tokens and streams end if the response has no expiry or a later one.
 	maxLifetime = time.Hour
@@ -225,7 +225,7 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	default:
 		return nil, fmt.Errorf("the endpoint responded with status %d", res.StatusCode)
 	}
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse))
 	if err != nil {
 		return nil, err
 	}

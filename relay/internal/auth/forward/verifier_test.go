@@ -136,7 +136,7 @@ func TestVerifier_RejectsAnswers(t *testing.T) {
 		"no name":           {0, `{"hubs":["*"]}`, relay.CodeAuthUnavailable},
 		"name for terminal": {0, `{"name":"a\u001b[2J","hubs":["*"]}`, relay.CodeAuthUnavailable},
 		"expired":           {0, `{"name":"a","hubs":["*"],"expires":"2020-01-01T00:00:00Z"}`, relay.CodeAuthExpired},
-		"endless":           {0, `{"name":"` + strings.Repeat("a", maxAnswer) + `"}`, relay.CodeAuthUnavailable},
+		"endless":           {0, `{"name":"` + strings.Repeat("a", maxResponse) + `"}`, relay.CodeAuthUnavailable},
 	} {
 		e, now := newEndpoint(t), time.Now()
 		e.status.Store(tt.status)

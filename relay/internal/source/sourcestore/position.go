@@ -132,7 +132,7 @@ func (p *Position) splitBySlot(home string, batch Batch) (own *journalStep, othe
 			put(k.Partition(n.Hub), n.Account)
 			continue
 		}
-		// Clients of an account pipeline receive it once, from the first partition.
+		// Clients of an account stream receive it once, from the first partition.
 		put(0, "*")
 		for partition := 1; partition < k.Partitions(); partition++ {
 			put(partition, "")

@@ -82,7 +82,7 @@ func New(c *redisconn.Conn, keys keyspace.Space) *Store {
 	return &Store{conn: c, keys: keys, trimmer: inbox.NewQuarantineTrimmer(c, keys)}
 }
 
-// sourceID identifies a source. A position belongs to a name and a hub, which is "" for an account pipeline.
+// sourceID identifies a source. A position belongs to a name and a hub, which is "" for an account stream.
 type sourceID struct{ name, hub string }
 
 // positionKey is in the slot of the hub, so one script can append the hub's notifications and advance the position.
@@ -93,7 +93,7 @@ func (id sourceID) positionKey(k keyspace.Space) string {
 	return PositionKey(k, id.name, k.Partition(id.hub))
 }
 
-// Open returns the position of a source with a name and hub, which is "" for an account pipeline, and its statistics.
+// Open returns the position of a source with a name and hub, which is "" for an account stream, and its statistics.
 // It first completes what another process began to store.
 func (s *Store) Open(ctx context.Context, name, hub string) (*Position, Stats, error) {
 	p := &Position{s: s, id: sourceID{name, hub}, token: newToken()}
