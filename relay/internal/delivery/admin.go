@@ -76,7 +76,7 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 		}
 		if sink := s.sinks.get(name); sink != nil {
 			list[i].InFlight = sink.pipeline.InFlight()
-			list[i].Configured, list[i].Type = true, sink.cfg.Type
+			list[i].Configured, list[i].Type, list[i].CatchingUp = true, sink.cfg.Type, f.CatchingUp
 			list[i].Topics = append(list[i].Topics, sink.cfg.Topics...)
 			here := sink.stateOnNode(f.State)
 			list[i].State, list[i].Reason = here.state, cmp.Or(here.reason, f.Reason)

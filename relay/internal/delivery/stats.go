@@ -20,6 +20,8 @@ type sinkStats struct {
 	Queued int64
 	// OldestAge is the age of the oldest delivery in the queue or among the scheduled retries, or 0.
 	OldestAge time.Duration
+	// CatchingUp is set if the log has further events for the sink.
+	CatchingUp bool
 }
 
 // loadStats returns the statistics of the named sinks, in the same order.
@@ -36,7 +38,8 @@ func (s *Service) loadStats(ctx context.Context, names []string) ([]sinkStats, e
 	for i := range list {
 		list[i] = sinkStats{
 			Stats: stored[i], Queued: queued[i].Length,
-			OldestAge: max(queued[i].OldestAge, stored[i].OldestRetryAge),
+			OldestAge:  max(queued[i].OldestAge, stored[i].OldestRetryAge),
+			CatchingUp: queued[i].CatchingUp,
 		}
 	}
 	return list, nil

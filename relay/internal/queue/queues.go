@@ -19,6 +19,8 @@ type Stats struct {
 	// OldestAge is the time since the oldest entry was added to the log, by the clock of Redis. It is 0 for an empty
 	// queue.
 	OldestAge time.Duration
+	// CatchingUp is set if the log has further events for the sink, because its queue was full or the sink was absent.
+	CatchingUp bool
 }
 
 // Stats returns the statistics of each sink over all partitions. It also sends a command if sinks is empty, so an error
@@ -30,8 +32,8 @@ func (s *Store) Stats(ctx context.Context, sinks []string) ([]Stats, error) {
 	_, err := s.conn.Commands().Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.Exists(ctx, redisconn.PartitionsKey(s.keys))
 		for _, sink := range sinks {
-			for _, key := range Keys(s.keys, sink) {
-				replies = append(replies, pipe.Eval(ctx, statsSource, []string{key}))
+			for p, key := range Keys(s.keys, sink) {
+				replies = append(replies, pipe.Eval(ctx, statsSource, []string{key, SinkPositionsKey(s.keys, p)}, sink))
 			}
 		}
 		return nil
@@ -42,7 +44,7 @@ func (s *Store) Stats(ctx context.Context, sinks []string) ([]Stats, error) {
 	list := make([]Stats, len(sinks))
 	for i, reply := range replies {
 		n, err := reply.Int64Slice()
-		if err == nil && len(n) != 2 {
+		if err == nil && len(n) != 3 {
 			err = redisconn.ErrUnexpectedReply
 		}
 		if err != nil {
@@ -50,6 +52,7 @@ func (s *Store) Stats(ctx context.Context, sinks []string) ([]Stats, error) {
 		}
 		stats := &list[i/partitions]
 		stats.Length += n[0]
+		stats.CatchingUp = stats.CatchingUp || n[2] == 1
 		stats.OldestAge = max(stats.OldestAge, time.Duration(n[1])*time.Millisecond, 0)
 	}
 	return list, nil

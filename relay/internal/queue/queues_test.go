@@ -33,6 +33,11 @@ func TestStats(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	for sink, position := range map[string]string{"a": "+1-0", "b": "1-0"} {
+		if err := b.Commands().HSet(ctx, SinkPositionsKey(b.Keys(), 1), sink, position).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	got, err := b.Stats(ctx, []string{"a", "b", "c"})
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +46,7 @@ func TestStats(t *testing.T) {
 		t.Errorf("oldest entry of a: got %s, want two hours", got[0].OldestAge)
 	}
 	got[0].OldestAge = 0
-	if diff := cmp.Diff([]Stats{{Length: 3}, {}, {Length: 1}}, got); diff != "" {
+	if diff := cmp.Diff([]Stats{{Length: 3}, {CatchingUp: true}, {Length: 1}}, got); diff != "" {
 		t.Errorf("statistics (-want +got):\n%s", diff)
 	}
 	server.Kill()

@@ -42,7 +42,8 @@ func newSinksList(std term.Streams) *cobra.Command {
 STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is
 throttled during a pause that the destination requested.
 
-WAITING is the number of deliveries without an attempt, including deliveries collected for a digest. RETRYING counts
+WAITING is the number of deliveries without an attempt, including deliveries collected for a digest. A plus sign after it
+means that further events wait in the log, because the queue was full or the sink was absent. RETRYING counts
 deliveries that wait for another attempt or for an earlier delivery, or were replayed. DEAD counts dead letters. NOW is
 the number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor
 dead, LAST OK the time since the last success. DELIVERED and FAILED count all attempts on all nodes, including replays. They
@@ -92,10 +93,18 @@ func sinkRow(s *adminapi.Sink) []string {
 		topics = "*"
 	}
 	return []string{
-		term.Sanitize(s.Name), orDash(s.Type), term.Sanitize(state), term.FormatCount(s.Waiting),
+		term.Sanitize(s.Name), orDash(s.Type), term.Sanitize(state), waitingCount(s),
 		term.FormatCount(s.Retrying), term.FormatCount(s.Dead), term.FormatCount(s.InFlight), term.FormatAgo(s.OldestAt),
 		term.FormatAgo(s.LastSuccessAt), term.FormatCount(s.Delivered), term.FormatCount(failureCount(s)), topics,
 	}
+}
+
+// waitingCount returns the number of waiting events. A plus sign means that further ones wait in the log.
+func waitingCount(s *adminapi.Sink) string {
+	if s.CatchingUp {
+		return term.FormatCount(s.Waiting) + "+"
+	}
+	return term.FormatCount(s.Waiting)
 }
 
 func failureCount(s *adminapi.Sink) (all int64) {

@@ -56,6 +56,9 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	if s.WaitingInDigests > 0 {
 		waiting += fmt.Sprintf(", %s in open digests", term.FormatCount(s.WaitingInDigests))
 	}
+	if s.CatchingUp {
+		waiting += ", and more in the log"
+	}
 	line("waiting", waiting)
 	line("retrying", term.FormatCount(s.Retrying))
 	line("dead", term.FormatCount(s.Dead))

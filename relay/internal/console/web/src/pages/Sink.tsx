@@ -160,6 +160,7 @@ function Status({ sink: s }: { sink: Sink }) {
                   {s.waiting_in_digests ? (
                     <small class="muted"> {number(s.waiting_in_digests)} in digests</small>
                   ) : null}
+                  {s.catching_up ? <small class="muted"> and more in the log</small> : null}
                 </>
               ),
             },
