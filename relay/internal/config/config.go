@@ -274,7 +274,7 @@ type Sink struct {
 	DisableAfter time.Duration `koanf:"disable_after" doc:"Time without a successful attempt until a sink is disabled."`
 	Backlog      int64         `koanf:"backlog" doc:"Maximum number of queued events."`
 	AccountShare int           `koanf:"account_share" doc:"Maximum share of an account in percent, 1 to 100."`
-	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of the queue in Redis, 0 (no limit) to 1TiB."`
+	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of the queue in Redis, up to 1TiB."`
 	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"Order of deliveries."`
 	Rate         relay.Rate    `koanf:"rate" doc:"Maximum rate of attempts."`
 	Burst        int           `koanf:"burst" doc:"Maximum number of attempts at once after a pause."`

@@ -26,7 +26,8 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 		RecordExcluded: func(n *relay.Notification, sink string) {
 			s.opts.History.RecordDrop(n, sink, reasonAccountShare, time.Now())
 		},
-		Retention: s.opts.Retention, Memory: s.opts.Memory, Logger: s.log.With("component", "dispatch"),
+		Retention: s.opts.Retention, Memory: s.opts.Memory,
+		RetrySizes: s.opts.Deliveries.Retries.Sizes, Logger: s.log.With("component", "dispatch"),
 		Observer: dispatchObserver{s.metrics, s.sinks},
 	})
 	if err != nil {

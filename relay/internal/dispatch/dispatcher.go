@@ -68,8 +68,8 @@ type Log interface {
 
 // Memory is the memory of Redis. See [storage.Monitor].
 type Memory interface {
-	// QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, or 0, and whether
-	// Redis is so full that publishing is stopped. Each queue may exceed its share by an entry.
+	// QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, or 0 for no limit, and
+	// whether Redis is so full that publishing is stopped. Each queue may exceed its share by an entry.
 	QueueLimit() (total int64, isFull bool)
 	// Measure updates the limit.
 	Measure(ctx context.Context)
@@ -116,6 +116,9 @@ type Options struct {
 	Retention func() eventlog.Retention
 	// Memory limits the memory of the queues. Nil sets no limit.
 	Memory Memory
+	// RetrySizes returns the memory of the scheduled retries of sinks, which counts with their queues, in bytes. Nil counts
+	// none.
+	RetrySizes func(ctx context.Context, sinks []string) ([]int64, error)
 	// RecordSinks records that entries after a position are matched with these sinks. It is called before that, again after
 	// an error, and once for the same sinks while the lease is held. Nil records nothing.
 	RecordSinks func(ctx context.Context, after string, sinks []Sink) error
@@ -182,6 +185,9 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	}
 	if o.Memory == nil {
 		o.Memory = noLimit{}
+	}
+	if o.RetrySizes == nil {
+		o.RetrySizes = func(_ context.Context, sinks []string) ([]int64, error) { return make([]int64, len(sinks)), nil }
 	}
 	if o.Retention == nil {
 		o.Retention = func() eventlog.Retention { return eventlog.Retention{} }

@@ -19,8 +19,10 @@ const (
 	// time for them, as a divisor.
 	minRoomInterval = 20 * time.Millisecond
 	roomShare       = 50
-	// fullLogInterval is the minimum time between two log messages about full queues.
+	// fullLogInterval is the minimum time between two log messages about full queues, which name those that have been full for
+	// fullLogAge.
 	fullLogInterval = time.Minute
+	fullLogAge      = 5 * time.Second
 	// measureBytes is the size of new entries and copies after which the dispatcher measures the memory of Redis.
 	measureBytes = maxBytesPerScript
 )
@@ -35,8 +37,9 @@ const unknownSize = math.MaxInt64 / 2
 type queueSize struct {
 	// bytes is about an upper bound, because entries leave the queue without notice. It is measured when it exceeds the limit.
 	bytes int64
-	// isFull is set while a catching-up sink waits for room.
-	isFull bool
+	// isFull is set while a catching-up sink waits for room, and fullSince is the time since when.
+	isFull    bool
+	fullSince time.Time
 	// isDetached is set from a full queue until the sink has caught up.
 	isDetached bool
 }
@@ -67,7 +70,16 @@ func (d *Dispatcher) addBytes(ctx context.Context, n int) {
 	}
 }
 
-// measureQueues replaces the upper bounds of the sizes of queues.
+// setFull sets whether a catching-up sink waits for room.
+func (q *queueSize) setFull(isFull bool) {
+	if isFull && !q.isFull {
+		q.fullSince = time.Now()
+	}
+	q.isFull = isFull
+}
+
+// measureQueues replaces the upper bounds of the sizes of queues. The scheduled retries of a sink count in equal parts in
+// all partitions.
 func (d *Dispatcher) measureQueues(ctx context.Context, sinks []int) error {
 	names := make([]string, len(sinks))
 	for i, sink := range sinks {
@@ -77,8 +89,12 @@ func (d *Dispatcher) measureQueues(ctx context.Context, sinks []int) error {
 	if err != nil {
 		return err
 	}
+	retries, err := d.opts.RetrySizes(ctx, names)
+	if err != nil {
+		return err
+	}
 	for i, sink := range sinks {
-		d.sizes[sink].bytes = sizes[i]
+		d.sizes[sink].bytes = sizes[i] + partitionShare(retries[i], d.opts.Partitions)
 	}
 	return nil
 }
@@ -118,21 +134,24 @@ func (d *Dispatcher) detachFull(ctx context.Context) (again bool, err error) {
 			position = d.joinedAt[i]
 		}
 		d.catchingUpSinks[i], d.joinedAt[i] = position, ""
-		d.sizes[i].isFull, d.sizes[i].isDetached = true, true
+		d.sizes[i].setFull(true)
+		d.sizes[i].isDetached = true
 	}
-	d.logFull()
 	return false, nil
 }
 
-// logFull logs the sinks with a full queue, not more often than fullLogInterval.
+// logFull logs the sinks whose queue has been full for a while.
 func (d *Dispatcher) logFull() {
+	if time.Since(d.fullLogged) < fullLogInterval {
+		return
+	}
 	var names []string
 	for i := range d.sizes {
-		if d.sizes[i].isFull {
+		if d.sizes[i].isFull && time.Since(d.sizes[i].fullSince) >= fullLogAge {
 			names = append(names, d.sinks[i])
 		}
 	}
-	if len(names) == 0 || time.Since(d.fullLogged) < fullLogInterval {
+	if len(names) == 0 {
 		return
 	}
 	d.fullLogged = time.Now()
@@ -165,7 +184,7 @@ func (d *Dispatcher) checkRoom(ctx context.Context) (time.Duration, error) {
 	took := time.Since(start)
 	for _, i := range full {
 		limit := d.queueLimit(i)
-		d.sizes[i].isFull = limit > 0 && d.sizes[i].bytes > limit/2 // few large steps are cheaper than many small ones
+		d.sizes[i].setFull(limit > 0 && d.sizes[i].bytes > limit/2) // few large steps are cheaper than many small ones
 	}
 	return max(minRoomInterval, roomShare*took), nil
 }
@@ -182,7 +201,7 @@ func (d *Dispatcher) measureRoom(ctx context.Context, sink int) (int, error) {
 		return maxBytesPerScript, nil
 	}
 	room := int(min(maxBytesPerScript, limit-d.sizes[sink].bytes))
-	d.sizes[sink].isFull = room <= 0
+	d.sizes[sink].setFull(room <= 0)
 	return max(room, 0), nil
 }
 

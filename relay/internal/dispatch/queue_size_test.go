@@ -65,17 +65,17 @@ func (e *env) deliver(sink string) []string {
 func TestDispatcher_FullRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	monitor := e.newMonitor("64mb")
+	monitor := e.newMonitor("48mb")
 	var log testkit.Buffer
 	var sinks []Sink
-	hanging := []string{"h0", "h1", "h2", "h3", "h4", "h5", "h6", "h7"}
+	hanging := []string{"h0", "h1", "h2", "h3"}
 	for _, name := range append([]string{"good"}, hanging...) {
 		sinks = append(sinks, Sink{Name: name, FromStart: true, Backlog: 1_000_000, AccountShare: 50})
 	}
 	o := e.options(sinks...)
 	o.Memory = monitor
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	o.Retention = func() eventlog.Retention { return eventlog.Retention{History: time.Hour, MaxBytes: 16 << 20} }
+	o.Retention = func() eventlog.Retention { return eventlog.Retention{History: time.Hour, MaxBytes: 12 << 20} }
 	e.run(o, true)
 
 	var mu sync.Mutex
@@ -115,11 +115,14 @@ func TestDispatcher_FullRedis(t *testing.T) {
 	if !slices.Equal(delivered, published) {
 		t.Errorf("good sink: got %d deliveries, want all %d in order", len(delivered), len(published))
 	}
-	if limit := int64(80 << 20); most > limit {
+	if limit := int64(60 << 20); most > limit {
 		t.Errorf("Redis used %d bytes, want at most %d", most, limit)
 	}
-	if !strings.Contains(log.String(), "the queues of sinks are full") {
-		t.Errorf("no message about full queues: %s", log.String())
+	testkit.WaitFor(t, "a message about full queues", func() bool {
+		return strings.Contains(log.String(), "the queues of sinks are full")
+	})
+	if strings.Contains(log.String(), "good") {
+		t.Errorf("a message names the good sink: %s", log.String())
 	}
 	for _, name := range hanging {
 		var got []string
@@ -135,21 +138,43 @@ func TestDispatcher_FullRedis(t *testing.T) {
 	// The log is trimmed when no sink needs it.
 	testkit.WaitFor(t, "the log to be trimmed", func() bool {
 		used, err := e.b.Commands().MemoryUsage(t.Context(), eventlog.Key(e.b.Keys(), 0), 0).Result()
-		return err == nil && used < 20<<20
+		return err == nil && used < 16<<20
 	})
 }
 
-// While Redis has room, the queues have no limit but their backlog.
-func TestDispatcher_NoQueueLimitWithRoom(t *testing.T) {
+// A sink's queue and retries together have at most its share of a quarter of the memory, unless it has a limit of its own.
+func TestDispatcher_QueueShares(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	o := e.options(Sink{Name: "slow", FromStart: true})
-	o.Memory = e.newMonitor("512mb")
+	o := e.options(
+		Sink{Name: "slow", FromStart: true}, Sink{Name: "retrying", FromStart: true},
+		Sink{Name: "limited", FromStart: true, BacklogBytes: 16 << 20},
+	)
+	monitor := e.newMonitor("120mb")
+	monitor.Measure(t.Context())
+	o.Memory = monitor
+	o.RetrySizes = func(_ context.Context, sinks []string) ([]int64, error) {
+		sizes := make([]int64, len(sinks))
+		for i, name := range sinks {
+			if name == "retrying" {
+				sizes[i] = 8 << 20
+			}
+		}
+		return sizes, nil
+	}
 	e.run(o, true)
-	for i := range 100 {
+	const count = 75 // 15 MB; the shares are 10 MB
+	for i := range count {
 		if err := e.publishLarge(strconv.Itoa(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testkit.WaitForValue(t, "the queue", 100, func() int64 { return e.queueLength("slow") })
+	testkit.WaitForValue(t, "the queue with its own limit", count, func() int64 { return e.queueLength("limited") })
+	// A script copies up to 8 MiB for all three.
+	if n := e.queueLength("slow"); n < 40 || n > 70 {
+		t.Errorf("queue slow: got %d entries, want about 50", n)
+	}
+	if n := e.queueLength("retrying"); n < 8 || n > 28 {
+		t.Errorf("queue retrying: got %d entries, want about 10", n)
+	}
 }

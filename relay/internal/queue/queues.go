@@ -131,7 +131,7 @@ func (s *Store) Sizes(ctx context.Context, partition int, sinks []string) ([]int
 	for i, sink := range sinks {
 		keys[i] = Key(s.keys, sink, partition)
 	}
-	return redisconn.StreamSizes(ctx, s.conn.Commands(), keys)
+	return redisconn.KeySizes(ctx, s.conn.Commands(), keys)
 }
 
 // LenForBytes returns the number of entries of a sink's queue in a partition that need at most maxBytes of memory, or 0

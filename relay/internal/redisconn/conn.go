@@ -207,11 +207,7 @@ func (c *Conn) checkServer(ctx context.Context) error {
 		return err
 	}
 	want := strconv.Itoa(c.keys.Partitions())
-	key := PartitionsKey(c.keys)
-	if err := c.client.Do(ctx, "SET", key, want, "NX").Err(); err != nil && !errors.Is(err, redis.Nil) {
-		return WrapError("store the number of partitions", err)
-	}
-	stored, err := c.client.Get(ctx, key).Result()
+	stored, err := c.getOrStore(ctx, PartitionsKey(c.keys), want)
 	if err != nil {
 		return WrapError("read the number of partitions", err)
 	}
@@ -323,8 +319,12 @@ func (c *Conn) CursorKey(ctx context.Context) (key streamid.CursorKey, err error
 	return key, nil
 }
 
-// getOrStore returns a value that never changes. The first caller stores it.
+// getOrStore returns a value that never changes. The first caller stores it. Later ones only read, so they succeed in a full
+// Redis, which rejects SET.
 func (c *Conn) getOrStore(ctx context.Context, key, value string) (string, error) {
+	if stored, err := c.client.Get(ctx, key).Result(); !errors.Is(err, redis.Nil) {
+		return stored, err
+	}
 	err := c.client.Do(ctx, "SET", key, value, "NX").Err()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return "", err

@@ -211,6 +211,25 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// A node starts in a full Redis, because deliveries free memory.
+func TestOpen_FullRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := open(t, s, Options{})
+	id, err1 := c.RelayID(t.Context())
+	key, err2 := c.CursorKey(t.Context())
+	if err := errors.Join(err1, err2, c.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err()); err != nil {
+		t.Fatal(err)
+	}
+	c = open(t, s, Options{})
+	if again, err := c.RelayID(t.Context()); err != nil || again != id {
+		t.Errorf("got relay ID %s, %v, want %s", again, err, id)
+	}
+	if again, err := c.CursorKey(t.Context()); err != nil || again != key {
+		t.Errorf("the key of cursors differs, error %v", err)
+	}
+}
+
 func TestRelayID_IsStablePerPrefix(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

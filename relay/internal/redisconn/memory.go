@@ -55,12 +55,12 @@ func readMemory(ctx context.Context, client redis.Cmdable) (Memory, error) {
 // IsOutOfMemory reports whether Redis rejected a write because it has reached its memory limit. It stored nothing.
 func IsOutOfMemory(err error) bool { return err != nil && strings.Contains(err.Error(), "OOM ") }
 
-// memorySamples is the number of nodes of a stream that Redis measures. It limits the time of the command to about a
-// millisecond. A stream of more entries (about a hundred per node) is estimated from its oldest ones.
+// memorySamples is the number of nodes of a stream, or fields of a hash, that Redis measures. It limits the time of the
+// command to about a millisecond. A stream of more entries (about a hundred per node) is estimated from its oldest ones.
 const memorySamples = 10_000
 
-// StreamSizes returns the memory of each stream in bytes, 0 for a missing one.
-func StreamSizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64, error) {
+// KeySizes returns the memory of each key in bytes, 0 for a missing one.
+func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64, error) {
 	replies := make([]*redis.IntCmd, len(keys))
 	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, key := range keys {
@@ -69,12 +69,12 @@ func StreamSizes(ctx context.Context, client redis.Cmdable, keys []string) ([]in
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, WrapError("measure streams", err)
+		return nil, WrapError("measure keys", err)
 	}
 	sizes := make([]int64, len(keys))
 	for i, reply := range replies {
 		if err := reply.Err(); err != nil && !errors.Is(err, redis.Nil) {
-			return nil, WrapError("measure streams", err)
+			return nil, WrapError("measure keys", err)
 		}
 		sizes[i] = reply.Val()
 	}

@@ -23,10 +23,8 @@ const (
 	// resumeMargin is the share of the memory that must become free before publishing continues, so that it does not
 	// stop and start with each entry.
 	resumeMargin = 0.01
-	// The queues of sinks are limited to pressureShare of the memory, together, from pressureMargin below the limit of
-	// publishing.
-	pressureMargin = 0.15
-	pressureShare  = 0.1
+	// queueShare is the share of the memory that the queues of sinks may take together.
+	queueShare = 0.25
 )
 
 // Observer receives the measurements. Its method must not block.
@@ -74,18 +72,17 @@ func (m *Monitor) MaxMemory() int64 { return m.max.Load() }
 // UsedMemory returns the memory that the fullest server uses, in bytes, or 0 if Run has not measured.
 func (m *Monitor) UsedMemory() int64 { return m.used.Load() }
 
-// QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, and whether publishing
-// is stopped. It is 0, no limit, until the memory is almost as full as publishing allows. While publishing is stopped, it
-// is half of the rest of the memory.
+// QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, or 0 if Redis has no
+// limit. It is a quarter of the memory or, while publishing is stopped and isFull set, half of the rest.
 func (m *Monitor) QueueLimit() (total int64, isFull bool) {
-	used, maxMemory := float64(m.used.Load()), float64(m.max.Load())
+	maxMemory := float64(m.max.Load())
 	switch {
+	case maxMemory == 0:
+		return 0, false
 	case m.full.Load() != nil:
 		return max(int64(maxMemory*(1-m.opts.Limit)/2), 1), true
-	case maxMemory > 0 && used >= maxMemory*(m.opts.Limit-pressureMargin):
-		return max(int64(maxMemory*pressureShare), 1), false
 	}
-	return 0, false
+	return int64(maxMemory * queueShare), false
 }
 
 // NewFullError returns the error for publishers. state describes how full the storage is.

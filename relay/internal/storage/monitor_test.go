@@ -64,7 +64,7 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 	}
 }
 
-// The queues of sinks have a limit before publishing stops, and a lower one afterwards.
+// The queues of sinks have a limit, and a lower one while publishing is stopped.
 func TestMonitor_QueueLimit(t *testing.T) {
 	t.Parallel()
 	var memory redisconn.Memory
@@ -75,11 +75,10 @@ func TestMonitor_QueueLimit(t *testing.T) {
 		isFull bool
 	}{
 		{redisconn.Memory{Used: 1000}, 0, false},
-		{redisconn.Memory{Used: 740, Max: 1000}, 0, false},
-		{redisconn.Memory{Used: 760, Max: 1000}, 100, false},
-		{redisconn.Memory{Used: 899, Max: 1000}, 100, false},
+		{redisconn.Memory{Used: 899, Max: 1000}, 250, false},
 		{redisconn.Memory{Used: 900, Max: 1000}, 50, true},
-		{redisconn.Memory{Used: 700, Max: 1000}, 0, false},
+		{redisconn.Memory{Used: 895, Max: 1000}, 50, true},
+		{redisconn.Memory{Used: 700, Max: 1000}, 250, false},
 	} {
 		memory = tt.memory
 		m.Measure(t.Context())

@@ -2,6 +2,7 @@ package subscriber
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,19 +54,23 @@ func (r *slotReader) resetSession() {
 	}
 }
 
-// createGroups creates missing groups. If a group existed before, it reports a gap. It returns only errors that concern
-// all streams.
+// createGroups creates missing groups. If a group existed before, it reports a gap. A stream whose group cannot be created
+// is tried again later. It returns only errors that concern all streams.
 func (r *slotReader) createGroups(streams []*streamState) error {
 	cfg := &r.s.cfg
 	ctx, cancel := context.WithTimeout(r.s.ctx, flushTimeout)
 	defer cancel()
+	missing, err := r.findMissingGroups(ctx, streams)
+	if err != nil || len(missing) == 0 {
+		return err
+	}
 	pipe := cfg.Commands.Pipeline()
-	cmds := make([]*redis.StatusCmd, len(streams))
-	for i, st := range streams {
+	cmds := make([]*redis.StatusCmd, len(missing))
+	for i, st := range missing {
 		cmds[i] = pipe.XGroupCreateMkStream(ctx, st.name, cfg.Group, st.groupStart(cfg.KeepAcked))
 	}
 	_, _ = pipe.Exec(ctx)
-	for i, st := range streams {
+	for i, st := range missing {
 		switch err := cmds[i].Err(); {
 		case err == nil:
 			if st.groupExists {
@@ -80,11 +85,38 @@ func (r *slotReader) createGroups(streams []*streamState) error {
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			cfg.Log.Error("the key of a queue is not a stream", "stream", st.name, "retry_in", wrongTypeRetry.String())
 			st.retryAt = time.Now().Add(wrongTypeRetry)
+		case redisconn.IsOutOfMemory(err):
+			st.retryAt = time.Now().Add(outOfMemoryRetry)
 		default:
 			return err
 		}
 	}
 	return nil
+}
+
+// findMissingGroups returns the streams without a group. XGROUP CREATE cannot find out, because a full Redis rejects it.
+func (r *slotReader) findMissingGroups(ctx context.Context, streams []*streamState) ([]*streamState, error) {
+	cfg := &r.s.cfg
+	pipe := cfg.Commands.Pipeline()
+	cmds := make([]*redis.XInfoGroupsCmd, len(streams))
+	for i, st := range streams {
+		cmds[i] = pipe.XInfoGroups(ctx, st.name)
+	}
+	_, _ = pipe.Exec(ctx)
+	var missing []*streamState
+	for i, st := range streams {
+		groups, err := cmds[i].Result()
+		if err != nil && redisconn.IsUnavailable(err) {
+			return nil, err
+		}
+		// Other errors mean that there is no stream. Creating the group tells whether there is another key.
+		if err == nil && slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == cfg.Group }) {
+			st.groupExists = true
+			continue
+		}
+		missing = append(missing, st)
+	}
+	return missing, nil
 }
 
 // groupStart returns the position at which a new group begins. A queue contains only entries that are not acked, so

@@ -83,6 +83,32 @@ func TestSubscriber_ReportsGapAfterFlush(t *testing.T) {
 	}
 }
 
+// A subscriber that starts in a full Redis delivers what is queued, which frees memory. A group that is missing is created
+// later and does not stop others.
+func TestSubscribe_FullRedis(t *testing.T) {
+	t.Parallel()
+	r := newTestRedis(t)
+	r.publish("old", 0, 3)
+	first := r.subscriber(nil)
+	next(t, r.subscribe(first, "old")).Ack()
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	limit := func(maxMemory string) {
+		if err := r.redis.ConfigSet(t.Context(), "maxmemory", maxMemory).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	limit("1")
+	s := r.subscriber(nil)
+	fresh := r.subscribe(s, "new")
+	ackAll(t, r.subscribe(s, "old"), 1, 3)
+	r.expectEmpty("old")
+	limit("0")
+	r.publish("new", 0, 1)
+	next(t, fresh).Ack()
+}
+
 func TestSubscriber_IgnoresKeyOfAnotherType(t *testing.T) {
 	t.Parallel()
 	r := newTestRedis(t)

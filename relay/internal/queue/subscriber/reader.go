@@ -200,13 +200,13 @@ func (r *slotReader) planRead() (readPlan, error) {
 		}
 		list = append(list, streamRead{st, st.readPosition()})
 	}
-	plan := readPlan{list, r.countFor(list)}
 	if len(missing) > 0 {
 		if err := r.createGroups(missing); err != nil {
-			return plan, err
+			return readPlan{list, 0}, err
 		}
+		list = slices.DeleteFunc(list, func(p streamRead) bool { return now.Before(p.st.retryAt) })
 	}
-	return plan, nil
+	return readPlan{list, r.countFor(list)}, nil
 }
 
 // countFor returns the maximum number of entries of each stream in a read. It depends on the largest entries.

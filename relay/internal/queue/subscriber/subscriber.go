@@ -100,6 +100,8 @@ const (
 	fallbackBlock  = 20 * time.Millisecond // if a blocked read cannot be interrupted
 	flushTimeout   = 5 * time.Second       // of one flush, and of the last one in Close
 	wrongTypeRetry = 30 * time.Second
+	// outOfMemoryRetry is the time after which a group is created again that a full Redis rejected.
+	outOfMemoryRetry = time.Second
 
 	defaultClaimIdle = 15 * time.Second
 	defaultNackDelay = 250 * time.Millisecond
