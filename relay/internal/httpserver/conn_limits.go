@@ -62,6 +62,8 @@ func (noConnObserver) AcceptFailed()                {}
 const (
 	// maxEvictionTries bounds the search for an idle connection without unread data.
 	maxEvictionTries = 16
+	// maxUnreadTime is the time after which an idle connection with unread data may be closed.
+	maxUnreadTime    = 10 * time.Second
 	limitLogInterval = time.Minute
 )
 
@@ -237,11 +239,12 @@ func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 // evict closes the longest idle connection of a list. A connection whose request has arrived, but was not read yet, is
 // not idle. The caller holds l.mu.
 func (l *connLimiter) evict(idle *list.List) bool {
-	tries := 0
-	for e := idle.Front(); e != nil && tries < maxEvictionTries; e = e.Next() {
-		tries++
+	now := time.Now()
+	for range min(maxEvictionTries, idle.Len()) {
+		e := idle.Front()
 		c, ok := e.Value.(*limitedConn)
-		if !ok || !c.rejected && hasUnreadData(c.Conn) {
+		if !ok || !c.rejected && c.hasUnreadRequest(now) {
+			idle.MoveToBack(e) // the next search begins with others
 			continue
 		}
 		l.remove(c)
@@ -251,6 +254,19 @@ func (l *connLimiter) evict(idle *list.List) bool {
 		return true
 	}
 	return false
+}
+
+// hasUnreadRequest reports whether bytes have arrived that net/http will read soon. If it has not read them after a while, the
+// client keeps it busy, for example with responses that it does not read. The caller holds l.mu.
+func (c *limitedConn) hasUnreadRequest(now time.Time) bool {
+	if !hasUnreadData(c.Conn) {
+		c.unreadSince = time.Time{}
+		return false
+	}
+	if c.unreadSince.IsZero() {
+		c.unreadSince = now
+	}
+	return now.Sub(c.unreadSince) < maxUnreadTime
 }
 
 // remove ends the count of a connection. It may be called twice. The caller holds l.mu.
@@ -334,7 +350,7 @@ func (l *connLimiter) closeUnfinished() {
 // setIdle moves a connection to the end of the lists of idle connections, or removes it from them. The caller holds l.mu.
 func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
 	idle = idle && !c.removed
-	c.rejected = false
+	c.rejected, c.unreadSince = false, time.Time{}
 	if c.idle != nil {
 		l.idle.Remove(c.idle)
 	}
@@ -361,6 +377,7 @@ type limitedConn struct {
 	ip             *ipConns // nil without a limit per address
 	idle, idleOfIP *list.Element
 	unfinished     *list.Element // in connLimiter.unfinished, or nil
+	unreadSince    time.Time     // of an idle connection, when a search first found unread data
 	removed        bool
 	rejected       bool          // its request was rejected, and the rest of it may never arrive
 	group          netip.Prefix  // of the peer, or invalid
@@ -372,7 +389,9 @@ type limitedConn struct {
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 
+	isTLS       bool
 	inHandshake atomic.Bool  // of TLS, so bytes are encrypted
+	keyUpdates  atomic.Int64 // written
 	unanswered  atomic.Int64 // bytes that were read since the last write or the start of a handler
 	busy        atomic.Bool  // a handler is running, or the connection was hijacked; guarded by connLimiter.mu for writing
 }
@@ -395,8 +414,24 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	if c.inHandshake.Load() {
 		c.countWrite()
 	}
+	// A client of TLS 1.3 can request any number of KeyUpdates, which crypto/tls writes while it reads.
+	if c.isTLS && len(b) == keyUpdateLen && c.keyUpdates.Add(1) > maxKeyUpdates {
+		_ = c.Close()
+		return 0, net.ErrClosed
+	}
 	return c.Conn.Write(b)
 }
+
+const (
+	// keyUpdateLen is the length of an encrypted KeyUpdate: the header of the record (5), that of the handshake message (4), the
+	// request (1), the type (1) and the tag (16) (RFC 8446 sections 4.6.3 and 5.2). Of all that the relay writes, only lastChunk
+	// has the same length.
+	keyUpdateLen = 27
+	// lastChunk ends a chunked response of HTTP/1.1 (RFC 9112 section 7.1).
+	lastChunk = "0\r\n\r\n"
+	// maxKeyUpdates is the maximum number of KeyUpdates of a connection. Clients send one per about 2^24 records, if at all.
+	maxKeyUpdates = 100
+)
 
 // countRead counts bytes of a request. The connection is unfinished after more than limit bytes without a handler or a response.
 func (c *limitedConn) countRead(n int, limit int64) {

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
@@ -163,6 +164,49 @@ type addrConn struct {
 }
 
 func (c addrConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
+
+// Connections whose data is not read do not keep a search from idle ones behind them, and are closed themselves after a while.
+func TestConnLimits_EvictsBehindUnreadData(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	limiter := newConnLimiter(Options{Log: slog.New(slog.DiscardHandler)})
+	var conns []*limitedConn
+	for i := range maxEvictionTries + 1 {
+		client, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = client.Close() }()
+		accepted, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = accepted.Close() }()
+		if i < maxEvictionTries {
+			if _, err := client.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			testkit.WaitFor(t, "the byte", func() bool { return hasUnreadData(accepted) })
+		}
+		c := limiter.add(accepted)
+		limiter.setIdle(c, true)
+		conns = append(conns, c)
+	}
+	if limiter.evict(&limiter.idle) {
+		t.Fatal("a connection with a fresh request was closed")
+	}
+	if !limiter.evict(&limiter.idle) || !conns[maxEvictionTries].removed {
+		t.Error("the idle connection was not closed")
+	}
+	conns[0].unreadSince = time.Now().Add(-maxUnreadTime)
+	if !limiter.evict(&limiter.idle) || !conns[0].removed {
+		t.Error("the connection whose data is not read was not closed")
+	}
+}
 
 func TestConnLimits_PerIP(t *testing.T) {
 	t.Parallel()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/pires/go-proxyproto"
 
@@ -40,6 +41,7 @@ func (l *plainListener) Accept() (net.Conn, error) {
 	c.limited = limited
 	if l.config != nil {
 		c.secure = tls.Server(conn, l.config)
+		c.limited.isTLS = true
 		c.limited.inHandshake.Store(true)
 		c.Conn = c.secure
 	}
@@ -53,7 +55,8 @@ type plainConn struct {
 	proxied  *proxyproto.Conn // the connection of a trusted proxy, or nil; it may have a header of the PROXY protocol
 	limited  *limitedConn     // the connection below TLS and the PROXY protocol
 	log      *slog.Logger
-	requests requestCounter // of the bytes read
+	frames   frameCounter // of the bytes read
+	budget   frameBudget
 
 	reportHandshake sync.Once
 	loadState       sync.Once
@@ -78,8 +81,12 @@ func (c *plainConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	c.limited.countRead(n, unfinishedBytes)
-	if requests := c.requests.countRequests(b[:n]); requests > 0 {
+	requests, others := c.frames.countFrames(b[:n])
+	if requests > 0 {
 		c.limited.limiter.addWaiting(c.limited, requests)
+	}
+	if others > 0 && !c.budget.spend(others, requests, time.Now()) && c.limited.limiter.closeFlooding(c.limited) {
+		return 0, io.EOF
 	}
 	return n, err
 }
@@ -107,6 +114,10 @@ func (c *plainConn) rejectHandshake(err error) {
 // Write writes b, or the envelope if b is a 4xx or 5xx response of net/http.
 func (c *plainConn) Write(b []byte) (int, error) {
 	c.limited.countWrite()
+	c.budget.earn(len(b))
+	if len(b) == len(lastChunk) { // encrypted, it is as long as a KeyUpdate
+		c.limited.keyUpdates.Add(-1)
+	}
 	if e := parseNetHTTPError(b); e != nil {
 		if err := writeRawError(c.Conn, e); err != nil {
 			return 0, err
@@ -162,11 +173,13 @@ const (
 	// frameHeaderLen is the length of the header of an HTTP/2 frame in bytes. It consists of the length of the payload (3),
 	// the type (1), flags (1) and the stream (4) (RFC 9113 section 4.1).
 	frameHeaderLen = 9
+	frameData      = 0 // the type DATA
 	frameHeaders   = 1 // the type HEADERS
+	flagPadded     = 8 // of a DATA frame
 )
 
-// requestCounter counts the requests in the bytes that a client of HTTP/2 sends. It counts none for HTTP/1.
-type requestCounter struct {
+// frameCounter counts the frames in the bytes that a client of HTTP/2 sends. It counts none for HTTP/1.
+type frameCounter struct {
 	isHTTP1    bool
 	preface    int // bytes of prefaceHTTP2 so far
 	header     [frameHeaderLen]byte
@@ -175,8 +188,8 @@ type requestCounter struct {
 	lastStream uint32 // the stream of the last request; trailers have no larger one
 }
 
-// countRequests returns the number of requests whose header begins in the next bytes.
-func (c *requestCounter) countRequests(b []byte) (requests int) {
+// countFrames returns the number of requests whose header begins in the next bytes, and of frames without a request or content.
+func (c *frameCounter) countFrames(b []byte) (requests, others int) {
 	for len(b) > 0 && !c.isHTTP1 && c.preface < len(prefaceHTTP2) {
 		c.isHTTP1 = b[0] != prefaceHTTP2[c.preface]
 		c.preface++
@@ -193,18 +206,21 @@ func (c *requestCounter) countRequests(b []byte) (requests int) {
 		c.headerLen += n
 		b = b[n:]
 		if c.headerLen < frameHeaderLen {
-			return requests
+			return requests, others
 		}
 		c.headerLen = 0
 		h := c.header
 		c.payloadLen = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
 		stream := uint32(h[5]&0x7f)<<24 | uint32(h[6])<<16 | uint32(h[7])<<8 | uint32(h[8])
-		if h[3] == frameHeaders && stream > c.lastStream {
+		switch {
+		case h[3] == frameHeaders && stream > c.lastStream:
 			c.lastStream = stream
 			requests++
+		case h[3] != frameData || c.payloadLen == 0 || h[4]&flagPadded != 0: // all of the payload may be padding
+			others++
 		}
 	}
-	return requests
+	return requests, others
 }
 
 // setTLS sets the TLS field of requests, which net/http leaves empty because it does not terminate TLS.

@@ -41,6 +41,24 @@ func (l *connLimiter) blockSecondTime(group netip.Prefix) {
 	}
 }
 
+// closeFlooding closes a connection with too many HTTP/2 frames that carry nothing. It blocks the address at the second time.
+// It reports false for trusted proxies, which pass on the frames of many clients.
+func (l *connLimiter) closeFlooding(c *limitedConn) bool {
+	if c.isProxy {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.busyLog.Do(func() { l.log.Warn("connection with too many HTTP/2 frames was closed", "remote", c.group) })
+	if c.group.IsValid() {
+		l.blockSecondTime(c.group)
+	}
+	l.remove(c)
+	_ = c.Conn.Close()
+	l.observer.ConnectionEvicted()
+	return true
+}
+
 // noteBlocked stores the end of a block, unless too many addresses are stored. The caller holds l.mu.
 func (l *connLimiter) noteBlocked(group netip.Prefix, end time.Time) bool {
 	if _, ok := l.blocked[group]; !ok && len(l.blocked) >= maxBlocked {
