@@ -339,7 +339,7 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 		said.Body += " (" + refused.ErrorDescription + ")"
 	}
 	said.Body = relay.Truncate(secrets.Text(strings.ToValidUTF8(said.Body, "")), maxReasonBytes)
-	if err = fmt.Errorf("%w: it %w", what, said); said.Body != "" {
+	if err = fmt.Errorf("%w: it responded with %w", what, said); said.Body != "" {
 		err = fmt.Errorf("%w: %s", err, said.Body)
 	}
 	if !isBusy(said.Status) {

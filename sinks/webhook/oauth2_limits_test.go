@@ -147,7 +147,7 @@ func TestTokenEndpointIsDown(t *testing.T) {
 	var ahead atomic.Int64
 	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }
 	for i, want := range []int64{1, 1, 2} {
-		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it status 500") ||
+		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it responded with status 500") ||
 			asked.Load() != want {
 			t.Errorf("attempt %d: asked %d times: %v", i, asked.Load(), err)
 		}

@@ -210,17 +210,17 @@ func TestTokenEndpointFails(t *testing.T) {
 	}{
 		"refuses": {
 			nil, func(o *OAuth2) { o.ClientSecret = "another-s3cret" },
-			"it status 401: invalid_client ((redacted) is not the secret)",
+			"it responded with status 401: invalid_client ((redacted) is not the secret)",
 		},
 		"breaks down": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(503)
 			_, _ = w.Write([]byte("s3cretclient"))
-		}, nil, "it status 503"},
+		}, nil, "it responded with status 503"},
 		"repeats the login": {func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(400)
 			_, _ = fmt.Fprintf(w, `{"error":"invalid_request","error_description":%q}`, r.Header.Get("Authorization")+r.FormValue("client_secret"))
-		}, nil, "it status 400: invalid_request ((redacted))"},
+		}, nil, "it responded with status 400: invalid_request ((redacted))"},
 		"no HTTP": {func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {
@@ -231,7 +231,7 @@ func TestTokenEndpointFails(t *testing.T) {
 		"redirects": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://10.0.0.1/")
 			w.WriteHeader(307)
-		}, nil, "it status 307"},
+		}, nil, "it responded with status 307"},
 		"no token": {func(w http.ResponseWriter, _ *http.Request) {
 			_,
 				_ = w.Write([]byte(`{"token":"s3cretclient"}`))

@@ -22,6 +22,8 @@ const (
 	maxClientBytes = 64 << 10
 	// closeAckTimeout is the maximum time until a client replies to a close frame that its socket has accepted.
 	closeAckTimeout = 2 * time.Second
+	// maxDrainedBytes is the maximum size of the input that is discarded until that reply.
+	maxDrainedBytes = 256 << 10
 )
 
 type connState uint8
@@ -313,13 +315,13 @@ func (c *connection) countReceived(n int) {
 }
 
 // drainInput discards input after our close frame. Closing a socket with unread bytes resets it, and the client would
-// not receive the reason.
+// not receive the reason. A flood is not worth that.
 func (c *connection) drainInput() {
 	c.mu.Lock()
 	wait := c.state == stateClosing
 	c.mu.Unlock()
 	if wait {
-		_, _ = io.Copy(io.Discard, c.conn)
+		_, _ = io.CopyN(io.Discard, c.conn, maxDrainedBytes)
 	}
 }
 

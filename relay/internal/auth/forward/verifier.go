@@ -78,8 +78,10 @@ var _ auth.ForwardVerifier = (*Verifier)(nil)
 // NewVerifier returns a verifier. It sends no request yet.
 func NewVerifier(o Options) *Verifier {
 	client := &http.Client{
-		Timeout:       o.Timeout,
-		Transport:     &http.Transport{MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxConnections},
+		Timeout: o.Timeout,
+		Transport: &http.Transport{
+			MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxConnections, MaxResponseHeaderBytes: maxResponse,
+		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &Verifier{
@@ -231,7 +233,8 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	}
 	var a response
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("the response is not valid: %w", err)
+		// The error may quote the response, which may repeat the credential.
+		return nil, fmt.Errorf("the response is not valid: %w", redact.New(credential).Error(err))
 	}
 	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) {
 		return nil, errors.New("the response has no usable name")

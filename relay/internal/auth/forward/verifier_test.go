@@ -411,7 +411,11 @@ func TestVerifier_LogsNoURL(t *testing.T) {
 // The endpoint may repeat the credential in its status line.
 func TestVerifier_LogsNoCredential(t *testing.T) {
 	t.Parallel()
-	for _, response := range []string{"HTTP/1.1 500 %s\r\nContent-Length: 0\r\n\r\n", "%s\r\n\r\n"} {
+	for _, response := range []string{
+		"HTTP/1.1 500 %s\r\nContent-Length: 0\r\n\r\n",
+		"%s\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + `{"name":"x","expires":"%s"}`,
+	} {
 		e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {

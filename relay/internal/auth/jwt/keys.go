@@ -31,6 +31,8 @@ const (
 	maxKeySet    = 1 << 20 // bytes
 	// maxKeys limits the keys of an issuer, because a token without a key ID is verified with each of them.
 	maxKeys = 100
+	// maxHeader limits the header of a response in bytes.
+	maxHeader = 64 << 10
 )
 
 // ErrUnavailable means that the keys of the issuer are unknown now.
@@ -61,8 +63,11 @@ type RemoteKeys struct {
 func NewRemoteKeys(url string) *RemoteKeys {
 	// A redirect may lead to plain http.
 	refuseRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	transport := &http.Transport{
+		Proxy: http.ProxyFromEnvironment, DisableKeepAlives: true, MaxResponseHeaderBytes: maxHeader,
+	}
 	return &RemoteKeys{
-		url: url, client: &http.Client{Timeout: fetchTimeout, CheckRedirect: refuseRedirect}, now: time.Now,
+		url: url, client: &http.Client{Transport: transport, Timeout: fetchTimeout, CheckRedirect: refuseRedirect}, now: time.Now,
 	}
 }
 
@@ -159,13 +164,20 @@ func (k *FileKeys) Find(_ context.Context, keyID string) ([]jose.JSONWebKey, err
 	return findKeys(k.set.Current(), keyID), nil
 }
 
-// parseKeySet parses a JWKS and keeps the public keys for signatures.
+// parseKeySet parses a JWKS and keeps the public keys for signatures. It ignores keys that it cannot use (RFC 7517 section 5).
 func parseKeySet(text []byte) (*jose.JSONWebKeySet, error) {
-	var all, usable jose.JSONWebKeySet
+	var all struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("it is not a JWKS: %w", err)
 	}
-	for _, key := range all.Keys {
+	var usable jose.JSONWebKeySet
+	for _, text := range all.Keys {
+		var key jose.JSONWebKey
+		if err := json.Unmarshal(text, &key); err != nil {
+			continue
+		}
 		if key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
 			usable.Keys = append(usable.Keys, key)
 		}

@@ -1,6 +1,7 @@
 package jwt
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -255,6 +256,22 @@ func TestRemoteKeys_Rotation(t *testing.T) {
 	i.down.Store(false)
 	now = now.Add(minFetchInterval)
 	check("after the outage", second, "", 6)
+}
+
+// A key that cannot be used, such as one with a huge modulus or of an unknown type, does not disable the others.
+func TestParseKeySet_IgnoresUnusableKeys(t *testing.T) {
+	t.Parallel()
+	private := newKey(t, "1")
+	key := private.Public()
+	good, err := json.Marshal(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge := base64.RawURLEncoding.EncodeToString(bytes.Repeat([]byte{0xff}, 90_000))
+	set, err := parseKeySet([]byte(`{"keys":[{"kty":"RSA","kid":"2","e":"AQAB","n":"` + huge + `"},{"kty":"new"},7,` + string(good) + `]}`))
+	if err != nil || len(set.Keys) != 1 || set.Keys[0].KeyID != "1" {
+		t.Errorf("got %v, %v, want the usable key", set, err)
+	}
 }
 
 func TestRemoteKeys_NeverReached(t *testing.T) {
