@@ -85,8 +85,8 @@ func (e expiredContext) Err() error {
 // callInBody makes each new connection call the next of funcs when the client reads the body a second time. The first
 // read returns the header and the start of the body.
 func callInBody(c *Client, funcs ...func()) {
-	dial := c.transport.DialContext
-	c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := c.transport.dialer
+	c.transport.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		tcp, ok := conn.(*net.TCPConn)
 		if !ok || len(funcs) == 0 {
@@ -116,7 +116,7 @@ func (c *bodyHookConn) Read(p []byte) (int, error) {
 func TestPost_ContextEndsDuringDial(t *testing.T) {
 	t.Parallel()
 	c := newTestClient(t)
-	c.transport.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
+	c.transport.dialer = func(ctx context.Context, _, _ string) (net.Conn, error) {
 		<-ctx.Done()
 		return nil, &net.OpError{Op: "dial", Err: errors.New("operation was canceled")}
 	}
@@ -145,8 +145,8 @@ func TestPost_ResponseArrivesAtDeadline(t *testing.T) {
 	})
 	c := newTestClient(t)
 	ctx, expire := context.WithCancel(t.Context())
-	dial := c.transport.DialContext
-	c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	dial := c.transport.dialer
+	c.transport.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 		conn, err := dial(ctx, network, address)
 		tcp, ok := conn.(*net.TCPConn)
 		if !ok {

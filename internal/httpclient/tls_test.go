@@ -164,7 +164,7 @@ func TestPost_FailedHandshakes(t *testing.T) {
 			t.Errorf("got error %v, want a CertificateVerificationError", err)
 		}
 	}
-	c.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
+	c.transport.dialer = func(context.Context, string, string) (net.Conn, error) {
 		local, remote := net.Pipe()
 		t.Cleanup(func() { _ = remote.Close() })
 		go func() { _, _ = io.Copy(io.Discard, remote) }()

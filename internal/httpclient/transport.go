@@ -40,6 +40,7 @@ const (
 type Transport struct {
 	*http.Transport
 
+	dialer    func(ctx context.Context, network, address string) (net.Conn, error)
 	idle      idlePool
 	http1Host atomic.Pointer[string] // the https host that does not support HTTP/2
 	drainTime time.Duration          // the time to write the rest of a request after an early 2xx response
@@ -52,17 +53,32 @@ func NewTransport(g *netguard.Guard, tlsConfig *tls.Config) *Transport {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
-	return &Transport{drainTime: drainTimeout, Transport: &http.Transport{
-		DialContext:            dialer.DialContext,
-		TLSClientConfig:        tlsConfig,
-		TLSHandshakeTimeout:    dialTimeout,
-		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
+	t := &Transport{dialer: dialer.DialContext, drainTime: drainTimeout}
+	t.Transport = &http.Transport{
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := t.dialer(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return newCreditConn(conn), nil
+		},
+		TLSClientConfig:     tlsConfig,
+		TLSHandshakeTimeout: dialTimeout,
+		ForceAttemptHTTP2:   true,
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReceiveBufferPerStream: streamWindow,
+		},
 		MaxIdleConnsPerHost:    idleConns,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true,
-	}}
+	}
+	return t
+}
+
+// SetDialer replaces how connections are made, for example through a proxy. Call it before the first request.
+func (t *Transport) SetDialer(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
+	t.dialer = dial
 }
 
 // Post sends p once and returns the response, whatever its status. It follows no redirects, stores no cookies, and puts
@@ -106,7 +122,7 @@ func (t *Transport) canHandle(p *Request) bool {
 // postNetHTTP sends p with net/http, and stores the host of a server that chose HTTP/1.1.
 func (t *Transport) postNetHTTP(ctx context.Context, p *Request) (*http.Response, error) {
 	// An http.Client would also follow redirects and store cookies.
-	resp, err := t.RoundTrip(p.ToHTTP(ctx))
+	resp, err := t.RoundTrip(p.ToHTTP(withCredit(ctx)))
 	if err == nil && resp.TLS != nil && resp.ProtoMajor == 1 {
 		if known := t.http1Host.Load(); known == nil || *known != p.Head.url.Host {
 			host := p.Head.url.Host
@@ -135,7 +151,7 @@ func (t *Transport) dial(ctx context.Context, u *url.URL) (*http1Conn, error) {
 	default:
 		port = "443"
 	}
-	raw, err := t.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
+	raw, err := t.dialer(ctx, "tcp", net.JoinHostPort(u.Hostname(), port))
 	if err != nil {
 		return nil, err
 	}

@@ -323,8 +323,8 @@ func TestPost_WriteFails(t *testing.T) {
 			}
 		})
 		c := newTestClient(t)
-		dial := c.transport.DialContext
-		c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		dial := c.transport.dialer
+		c.transport.dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
 			if tcp, ok := conn.(*net.TCPConn); ok {
 				return &breakingConn{TCPConn: tcp, maxBytes: maxBytes}, err

@@ -189,9 +189,9 @@ func TestGuardBeforeProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 			through, _ := (&Config{Proxy: scheme + "://" + p.address}).parsedProxy()
-			s.transports.currentTransport().DialContext = (&proxyDialer{
+			s.transports.currentTransport().SetDialer((&proxyDialer{
 				url: through, guard: mustGuard(t), resolver: inwards{},
-			}).DialContext
+			}).DialContext)
 			to, err := (&Config{}).parseEndpoint("http://"+host+"/", mustGuard(t, "0.0.0.0/0", "::/0"))
 			if err != nil {
 				t.Fatal(err)

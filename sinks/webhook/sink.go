@@ -142,7 +142,7 @@ func transportBuilder(g *netguard.Guard, through *url.URL) func(*tls.Config, *x5
 		t := httpclient.NewTransport(g, c)
 		if through != nil {
 			p := &proxyDialer{url: through, guard: g, resolver: net.DefaultResolver, roots: roots}
-			t.DialContext = p.DialContext
+			t.SetDialer(p.DialContext)
 		}
 		return t
 	}
