@@ -217,12 +217,13 @@ func (rt route) handle(h handler, methods ...string) route {
 	return rt
 }
 
-// matchRoute returns the route of a request and the values of its path parameters.
+// matchRoute returns the route of a request and the values of its path parameters. Only parameters may have escapes, so that
+// the path rules of a proxy apply to all that reaches a route.
 func (a *API) matchRoute(r *http.Request) (route, []string, bool) {
-	if rt, ok := a.routes[r.URL.Path]; ok {
+	path := r.URL.EscapedPath()
+	if rt, ok := a.routes[path]; ok {
 		return rt, nil, true
 	}
-	path := r.URL.EscapedPath()
 	for _, rt := range a.paramRoutes {
 		if params, ok := matchPattern(rt.pattern, path); ok {
 			return rt, params, true

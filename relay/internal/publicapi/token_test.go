@@ -119,6 +119,7 @@ func TestRefusals(t *testing.T) {
 		{"another path", "POST", "/v1/hubs/current", "x", nil, relay.CodeNoURI},
 		{"trailing slash", "GET", n + "/", "", nil, relay.CodeNoURI},
 		{"unclean path", "GET", "/v1//hubs/./current/../current/notifications", "", nil, relay.CodeNoURI},
+		{"escaped path", "GET", "/v1/hubs/current%2fnotifications", "", nil, relay.CodeNoURI},
 		{"admin path", "GET", "/metrics", "", nil, relay.CodeNoURI},
 		{"profile", "GET", "/debug/pprof/", "", nil, relay.CodeNoURI},
 		{"odd path", "GET", "/%00%ff%22", "", nil, relay.CodeNoURI},
