@@ -30,10 +30,10 @@ const (
 // unknownSize makes the dispatcher measure a queue before it copies to it.
 const unknownSize = math.MaxInt64 / 2
 
-// queueSize describes the memory of a sink's queue, as far as the dispatcher knows it.
+// queueSize describes the memory of a sink's queue and scheduled retries, as far as the dispatcher knows it.
 //
 // A sink with a full queue is detached: the dispatcher no longer serves it, and the sink catches up with the log when its
-// queue has room. So sinks that do not deliver cost one copy of an event, the one in the log, and do not stop others.
+// queue has room. So sinks that do not deliver cost no further copies of events, and do not stop others.
 type queueSize struct {
 	// bytes is about an upper bound, because entries leave the queue without notice. It is measured when it exceeds the limit.
 	bytes int64

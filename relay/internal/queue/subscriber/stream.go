@@ -93,7 +93,7 @@ type streamState struct {
 	// The following fields belong to the reader.
 	groupExists bool
 	entryBytes  int       // size of the largest entry of recent reads, 0 before the first one
-	retryAt     time.Time // do not read earlier, because the key is not a stream
+	retryAt     time.Time // do not read earlier, because the key is not a stream or its group cannot be created
 
 	// The following fields belong to the reclaimer.
 	cursor    string    // of XAUTOCLAIM
