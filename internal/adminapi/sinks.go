@@ -42,7 +42,7 @@ type Sink struct {
 	// number of those in open digests.
 	Waiting          int64 `json:"waiting"`
 	WaitingInDigests int64 `json:"waiting_in_digests"`
-	// CatchingUp is true if further events wait in the log, because the queue was full or the sink was absent.
+	// CatchingUp is true if further events may wait in the log, because the queue was full or the sink was absent.
 	CatchingUp bool `json:"catching_up"`
 	// Retrying is the number of deliveries whose next attempt is scheduled.
 	Retrying int64 `json:"retrying"`

@@ -47,8 +47,6 @@ func runByScheme(
 		c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 		t.Cleanup(c.Close)
 		c.transport.drainTime = time.Minute
-		host := target.Host()
-		c.transport.http1Host.Store(&host)
 		test(t, c, target, conns)
 	})
 }

@@ -72,7 +72,7 @@ func TestPost_ServerChoosesProtocol(t *testing.T) {
 	}
 	var conns []any
 	for range 3 {
-		if got := post(); got != "HTTP/1.1" || c.transport.http1Host.Load() == nil {
+		if got := post(); got != "HTTP/1.1" || c.transport.http2Host.Load() != nil {
 			t.Errorf("later post: got protocol %s, want HTTP/1.1", got)
 		}
 		conns = append(conns, remoteAddr.Load())
@@ -83,9 +83,14 @@ func TestPost_ServerChoosesProtocol(t *testing.T) {
 	c.Close()
 	http2.Store(true)
 	for range 2 {
-		if got := post(); got != "HTTP/2.0" || c.transport.http1Host.Load() != nil {
+		if got := post(); got != "HTTP/2.0" || c.transport.http2Host.Load() == nil {
 			t.Errorf("after the server enabled HTTP/2: got protocol %s", got)
 		}
+	}
+	c.Close()
+	http2.Store(false)
+	if got := post(); got != "HTTP/1.1" || c.transport.http2Host.Load() != nil {
+		t.Errorf("after the server disabled HTTP/2: got protocol %s", got)
 	}
 }
 
@@ -135,8 +140,6 @@ func TestPost_UnsolicitedTLSRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 		c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
-		host := target.Host()
-		c.transport.http1Host.Store(&host)
 		for n := 1; n <= 3; n++ {
 			resp, err := c.Post(t.Context(), target, nil, []byte("{}"))
 			if err != nil || resp.Status != http.StatusOK {
@@ -157,8 +160,8 @@ func TestPost_FailedHandshakes(t *testing.T) {
 	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	c.transport.TLSHandshakeTimeout = time.Hour // a machine that is busy with other tests can take seconds
 	host := target.Host()
-	for _, http1Host := range []*string{nil, &host} {
-		c.transport.http1Host.Store(http1Host)
+	for _, http2Host := range []*string{nil, &host} {
+		c.transport.http2Host.Store(http2Host)
 		var untrusted *tls.CertificateVerificationError
 		if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.As(err, &untrusted) {
 			t.Errorf("got error %v, want a CertificateVerificationError", err)

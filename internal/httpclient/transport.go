@@ -31,8 +31,8 @@ const (
 
 // Transport sends POST requests whose bodies are in memory. It handles HTTP/1.1 on the goroutine of the caller.
 // net/http needs two more goroutines per connection and wakes both for each request, which is most of the cost of a
-// short request. Transport leaves two cases to net/http: HTTP/2, which it offers first to an https server, and requests
-// that [NewRequestTemplate] cannot encode.
+// short request. Transport leaves two cases to net/http: HTTP/2, for https servers that choose it, and requests that
+// [NewRequestTemplate] cannot encode.
 //
 // Otherwise it behaves as net/http does. The end of a request's context ends the request at once. A closed idle
 // connection is not used. A request that was written is never repeated. Only one goroutine may read the body of a
@@ -42,7 +42,8 @@ type Transport struct {
 
 	dialer    func(ctx context.Context, network, address string) (net.Conn, error)
 	idle      idlePool
-	http1Host atomic.Pointer[string] // the https host that does not support HTTP/2
+	http2     *http.Transport
+	http2Host atomic.Pointer[string] // the https host that supports HTTP/2
 	drainTime time.Duration          // the time to write the rest of a request after an early 2xx response
 }
 
@@ -54,25 +55,21 @@ func NewTransport(g *netguard.Guard, tlsConfig *tls.Config) *Transport {
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: g.Control}
 	t := &Transport{dialer: dialer.DialContext, drainTime: drainTimeout}
+	http1 := new(http.Protocols)
+	http1.SetHTTP1(true)
 	t.Transport = &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			conn, err := t.dialer(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return newCreditConn(conn), nil
+			return t.dialer(ctx, network, address)
 		},
-		TLSClientConfig:     tlsConfig,
-		TLSHandshakeTimeout: dialTimeout,
-		ForceAttemptHTTP2:   true,
-		HTTP2: &http.HTTP2Config{
-			SendPingTimeout: pingAfter, PingTimeout: pingWait, MaxReceiveBufferPerStream: streamWindow,
-		},
+		TLSClientConfig:        tlsConfig,
+		TLSHandshakeTimeout:    dialTimeout,
+		Protocols:              http1,
 		MaxIdleConnsPerHost:    idleConns,
 		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true,
 	}
+	t.http2 = t.newHTTP2()
 	return t
 }
 
@@ -84,13 +81,20 @@ func (t *Transport) SetDialer(dial func(ctx context.Context, network, address st
 // Post sends p once and returns the response, whatever its status. It follows no redirects, stores no cookies, and puts
 // no URL in its errors. The Request field of the response must not be used.
 func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error) {
-	if !t.canHandle(p) {
-		return t.postNetHTTP(ctx, p)
-	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	u := p.Head.url
+	if t.isHTTP2Host(u) {
+		resp, err := t.http2.RoundTrip(p.ToHTTP(ctx))
+		if !errors.Is(err, errHTTP1) {
+			return resp, err
+		}
+		t.http2Host.Store(nil)
+	}
+	if p.Head.encoded == nil || !arePrintableASCII(p.Values) {
+		return t.RoundTrip(p.ToHTTP(ctx))
+	}
 	for c := t.idle.get(u); c != nil; c = t.idle.get(u) {
 		resp, err := t.roundTripOn(ctx, c, p)
 		if !errors.Is(err, errConnClosed) {
@@ -100,46 +104,27 @@ func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error
 	c, err := t.dial(ctx, u)
 	switch {
 	case errors.Is(err, errHTTP2):
-		t.http1Host.Store(nil)
-		return t.postNetHTTP(ctx, p)
+		t.http2Host.Store(&u.Host)
+		return t.http2.RoundTrip(p.ToHTTP(ctx))
 	case err != nil:
 		return nil, netdeadline.Cause(ctx, err)
 	}
 	return t.roundTripOn(ctx, c, p)
 }
 
-// canHandle reports whether Transport can send p without net/http. Over TLS it can once net/http has found that the
-// host speaks HTTP/1.1.
-func (t *Transport) canHandle(p *Request) bool {
-	u := p.Head.url
-	isHTTP1 := u.Scheme == "http"
-	if host := t.http1Host.Load(); host != nil && u.Scheme == "https" {
-		isHTTP1 = *host == u.Host
-	}
-	return isHTTP1 && p.Head.encoded != nil && arePrintableASCII(p.Values)
-}
-
-// postNetHTTP sends p with net/http, and stores the host of a server that chose HTTP/1.1.
-func (t *Transport) postNetHTTP(ctx context.Context, p *Request) (*http.Response, error) {
-	// An http.Client would also follow redirects and store cookies.
-	resp, err := t.RoundTrip(p.ToHTTP(withCredit(ctx)))
-	if err == nil && resp.TLS != nil && resp.ProtoMajor == 1 {
-		if known := t.http1Host.Load(); known == nil || *known != p.Head.url.Host {
-			host := p.Head.url.Host
-			t.http1Host.Store(&host)
-			t.Transport.CloseIdleConnections()
-		}
-	}
-	return resp, err
+func (t *Transport) isHTTP2Host(u *url.URL) bool {
+	host := t.http2Host.Load()
+	return host != nil && u.Scheme == "https" && *host == u.Host
 }
 
 // CloseIdleConnections closes idle connections, and connections that become idle before the next request.
 func (t *Transport) CloseIdleConnections() {
 	t.idle.close()
 	t.Transport.CloseIdleConnections()
+	t.http2.CloseIdleConnections()
 }
 
-// errHTTP2 reports that a server that used to choose HTTP/1.1 now chose HTTP/2.
+// errHTTP2 reports that a server chose HTTP/2.
 var errHTTP2 = errors.New("the server speaks HTTP/2")
 
 func (t *Transport) dial(ctx context.Context, u *url.URL) (*http1Conn, error) {
@@ -159,6 +144,9 @@ func (t *Transport) dial(ctx context.Context, u *url.URL) (*http1Conn, error) {
 		return newConn(u, raw, raw), nil
 	}
 	secure, err := t.handshakeTLS(ctx, raw, u.Hostname())
+	if err == nil && secure.ConnectionState().NegotiatedProtocol == "h2" {
+		err = errHTTP2
+	}
 	if err != nil {
 		_ = raw.Close()
 		return nil, err
@@ -176,11 +164,8 @@ func (t *Transport) handshakeTLS(ctx context.Context, raw net.Conn, host string)
 	defer cancel()
 	secure := tls.Client(raw, config)
 	err := secure.HandshakeContext(limited)
-	switch {
-	case err != nil && limited.Err() != nil && ctx.Err() == nil:
+	if err != nil && limited.Err() != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("no TLS handshake within %s: %w", t.TLSHandshakeTimeout, os.ErrDeadlineExceeded)
-	case err == nil && secure.ConnectionState().NegotiatedProtocol == "h2":
-		return nil, errHTTP2
 	}
 	return secure, err
 }

@@ -25,8 +25,8 @@ const (
 	maxBatchBytes = 30 << 10
 	// messageOverhead is an upper estimate of the size of a notification besides its data.
 	messageOverhead = 256
-	// maxUnknownAcks is the maximum number of acknowledgments of attempts that the plugin does not have, beyond the number of
-	// others. Handling more would only cost CPU time.
+	// maxUnknownAcks is the maximum number of acknowledgments of attempts that are not in progress, beyond the number of others.
+	// Handling more would only cost CPU time.
 	maxUnknownAcks = 10_000
 )
 
@@ -234,7 +234,7 @@ func (s *deliveryStream) receive() error {
 	}
 }
 
-var errUnknownAcks = fmt.Errorf("more than %d acknowledgments of attempts that the plugin does not have", maxUnknownAcks)
+var errUnknownAcks = fmt.Errorf("more than %d acknowledgments of attempts that are not in progress", maxUnknownAcks)
 
 // applyAcks ends the acknowledged attempts, each exactly once. An acknowledgment settles only the attempt that it
 // names, and only if the plugin has received it.

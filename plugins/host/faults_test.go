@@ -266,11 +266,11 @@ func TestHost_RejectsLargeMessages(t *testing.T) {
 	wants(t, r.deliver("b", 1, "ok", startPatience), relay.OutcomePermanent, "the one that counts")
 }
 
-// A plugin that acknowledges more and more attempts that it does not have is started again.
+// A plugin that acknowledges more and more attempts that are not in progress is started again.
 func TestHost_LimitsUnknownAcks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "strange", nil)
-	if err := r.deliver("a", 1, "unknown", startPatience); err == nil || !strings.Contains(err.Error(), "does not have") {
+	if err := r.deliver("a", 1, "unknown", startPatience); err == nil || !strings.Contains(err.Error(), "not in progress") {
 		t.Errorf("got %.300v, want an error about unknown acknowledgments", err)
 	}
 	wants(t, r.deliver("b", 1, "ok", startPatience), relay.OutcomePermanent, "the one that counts")

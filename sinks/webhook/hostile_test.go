@@ -6,7 +6,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -157,38 +156,6 @@ func TestDialErrorsAreShown(t *testing.T) {
 	echo := openTest(t, &Config{URL: rawServer(t, "HTTP/1.1 s3cretpath\r\n\r\n") + "/s3cretpath"})
 	if err := deliverWithin(t, echo, 5*time.Second); err == nil || strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("got %v", err)
-	}
-}
-
-// All attempts share one HTTP/2 connection: when it is dead, later attempts must not wait for the kernel to notice.
-func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
-	t.Parallel()
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	srv.EnableHTTP2 = true
-	srv.StartTLS()
-	defer srv.Close()
-	trusting, ok := srv.Client().Transport.(*http.Transport)
-	if !ok {
-		t.Fatal("the test server's client has another transport")
-	}
-	p := testkit.StartProxy(t, srv.Listener.Addr().String)
-	c := &Config{URL: "https://" + p.Addr(), AllowCIDRs: []string{"127.0.0.0/8"}}
-	s, err := open(settings, c, trusting.TLSClientConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
-	tr := s.transports.currentTransport()
-	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = time.Second, time.Second
-	if err := deliverWithin(t, s, 5*time.Second); err != nil {
-		t.Fatal(err)
-	}
-	p.Stall()
-	if err := deliverWithin(t, s, 5*time.Second); err == nil {
-		t.Fatal("a dead connection delivered")
-	}
-	if err := deliverWithin(t, s, 5*time.Second); err != nil {
-		t.Errorf("the next attempt is still on the dead connection: %v", err)
 	}
 }
 

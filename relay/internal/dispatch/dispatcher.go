@@ -25,6 +25,8 @@ const (
 	offerBuffer = 16
 	// maxRangeCount is the maximum number of entries of one read while catching up.
 	maxRangeCount = 512
+	// minTruncatedBytes is the size below which a read that has fewer entries has reached the end of the log.
+	minTruncatedBytes = 4 << 20
 	// maxMergedBatch is the maximum number of waiting notifications that are enqueued together.
 	maxMergedBatch = 1024
 	// positionSaveInterval and positionSaveEntries limit how much older the stored position may be than entries that no
@@ -152,7 +154,8 @@ type Dispatcher struct {
 	shares            []accountShare // by sink
 	mustCount         bool           // one of them must be counted
 	sizes             []queueSize    // by sink
-	bytesSinceMeasure int64          // added to the log and to queues
+	nextSpaceCheck    time.Time
+	bytesSinceMeasure int64 // added to the log and to queues
 	readSize          eventlog.ReadSize
 	fullLogged        time.Time
 	fromStart         map[string]bool
@@ -269,7 +272,7 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	d.leading.Store(true)
 	d.recorded = nil
 	for i := range d.shares {
-		d.shares[i].mustCount, d.sizes[i].bytes = true, unknownSize // another node may have filled the queues
+		d.shares[i].mustCount, d.sizes[i] = true, queueSize{bytes: unknownSize} // another node may have filled the queues
 	}
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
@@ -321,13 +324,13 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	save := time.NewTimer(positionSaveInterval)
 	save.Stop()
 	defer save.Stop()
-	room := time.NewTimer(0)
-	defer room.Stop()
+	space := time.NewTimer(time.Until(d.nextSpaceCheck))
+	defer space.Stop()
 	saving := false
 	for {
-		var roomCheck <-chan time.Time
-		if d.hasFull() {
-			roomCheck = room.C
+		var spaceCheck <-chan time.Time
+		if len(d.listCatchingUp(true)) > 0 {
+			spaceCheck = space.C
 		}
 		if d.unmatched > 0 && !saving {
 			save.Reset(positionSaveInterval)
@@ -347,10 +350,9 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 			again, err = d.savePosition(ctx)
 		case <-maintain.C:
 			again, err = true, d.runMaintenance(ctx)
-		case <-roomCheck:
-			var interval time.Duration
-			interval, err = d.checkRoom(ctx)
-			room.Reset(interval)
+		case <-spaceCheck:
+			err = d.checkSpace(ctx)
+			space.Reset(time.Until(d.nextSpaceCheck))
 		case <-d.catchUpSignal():
 			again, err = d.catchUpSink(ctx)
 		}
@@ -413,7 +415,7 @@ func (d *Dispatcher) recordSinks(ctx context.Context) {
 func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string) error {
 	complete, err := d.opts.Log.HasRangeAfter(ctx, d.opts.Partition, position)
 	if err == nil && !complete {
-		d.opts.Logger.ErrorContext(ctx, "a sink was absent for longer than the log's retention, it has lost entries",
+		d.opts.Logger.ErrorContext(ctx, "the log no longer has all entries for a sink, it has lost some",
 			"sink", sink, "partition", d.opts.Partition, "position", position)
 	}
 	return err
@@ -438,7 +440,7 @@ func (d *Dispatcher) trimEarly(ctx context.Context) (again bool, err error) {
 
 // trimLog trims the log, but keeps what sinks that catch up still have to get.
 func (d *Dispatcher) trimLog(ctx context.Context, retention eventlog.Retention) error {
-	retention.KeepAfter = d.keepAfter()
+	retention.KeepAfter, retention.Generation = d.keepAfter(), d.generation
 	return d.opts.Log.Trim(ctx, d.opts.Partition, retention)
 }
 
@@ -447,7 +449,7 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	d.maintainAt, d.bytesSinceTrim = time.Now().Add(backoff.Jitter(maintainInterval)), 0
 	d.logDropped()
 	d.logFull()
-	if _, err := d.savePosition(ctx); err != nil {
+	if again, err := d.savePosition(ctx); again || err != nil {
 		return err
 	}
 	return d.trimLog(ctx, d.opts.Retention())

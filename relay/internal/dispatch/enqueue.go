@@ -44,28 +44,33 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again 
 // catchUp dispatches from the log until its end.
 func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	for {
-		list, err := d.readLog(ctx, d.unmatchedTo)
+		list, isEnd, err := d.readLog(ctx, d.unmatchedTo)
 		if err != nil || len(list) == 0 {
 			return false, err
 		}
 		if again, err := d.enqueueMatches(ctx, list); again || err != nil {
 			return again, err
 		}
+		if isEnd { // what follows arrives as an offer; another read could find new entries again and again
+			return false, nil
+		}
 	}
 }
 
-// readLog reads some notifications after a position. It returns none only at the end of the log.
-func (d *Dispatcher) readLog(ctx context.Context, after string) ([]relay.Notification, error) {
-	list, err := d.opts.Log.Range(ctx, d.opts.Partition, after, d.readSize.NextCount(maxRangeCount))
-	if err != nil || len(list) == 0 {
-		return nil, err
+// readLog reads some notifications after a position. isEnd is true if the log had no more.
+func (d *Dispatcher) readLog(ctx context.Context, after string) (list []relay.Notification, isEnd bool, err error) {
+	count := d.readSize.NextCount(maxRangeCount)
+	list, err = d.opts.Log.Range(ctx, d.opts.Partition, after, count)
+	if err != nil {
+		return nil, false, err
 	}
-	largest := 0
+	largest, size := 0, 0
 	for i := range list {
 		largest = max(largest, len(list[i].Data))
+		size += len(list[i].Data)
 	}
 	d.readSize.Record(largest)
-	return list, nil
+	return list, len(list) < count && size < minTruncatedBytes, nil
 }
 
 // enqueueMatches matches and enqueues the notifications after the position, in several steps if there are many
@@ -199,56 +204,59 @@ func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueRe
 	}
 }
 
-// catchUpSignal returns a closed channel while a sink with room in its queue has to catch up, otherwise nil.
+var closedChannel = func() <-chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// catchUpSignal returns a closed channel while a sink with space in its queue has to catch up, otherwise nil.
 func (d *Dispatcher) catchUpSignal() <-chan struct{} {
-	for i := range d.catchingUpSinks {
-		if !d.sizes[i].isFull {
-			ready := make(chan struct{})
-			close(ready)
-			return ready
-		}
+	if len(d.listCatchingUp(false)) > 0 {
+		return closedChannel
 	}
 	return nil
 }
 
-// catchUpSink takes one step with one of the sinks that catch up and have room. It returns true if the state must be read
+// catchUpSink takes one step with one of the sinks that catch up and have space. It returns true if the state must be read
 // again, for example because the sink has caught up.
 func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
-	var sink int
-	var position string
-	for sink, position = range d.catchingUpSinks {
-		if !d.sizes[sink].isFull {
-			break
-		}
-	}
-	room, err := d.measureRoom(ctx, sink)
-	if err != nil || room == 0 {
+	sink := d.listCatchingUp(false)[0] // in the random order of a map
+	position := d.catchingUpSinks[sink]
+	space, err := d.measureSpace(ctx, sink)
+	if err != nil || space == 0 {
 		return false, err
 	}
-	list, err := d.readLog(ctx, position)
+	list, _, err := d.readLog(ctx, position)
 	if err != nil {
 		return false, err
 	}
 	r := d.newRequest(position)
 	filter := &d.matcher.Sinks()[sink].Filter
-	only := []int{sink}
 	n, copied := 0, 0 // entries, bytes
-	for ; n < len(list) && copied < room; n++ {
-		if filter.Match(list[n]) {
-			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: only})
-			copied += len(list[n].Data)
+	for ; n < len(list) && copied < space; n++ {
+		if !filter.Match(list[n]) {
+			continue
+		}
+		if found := d.admitMatches(&list[n], []int{sink}, 0); len(found) > 0 {
+			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
+			copied += len(list[n].Data) + entryOverhead
 			d.sizes[sink].add(&list[n])
 		}
 	}
-	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], d.position, n
-	if n > 0 {
+	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], position, n
+	switch {
+	case n > 0:
 		r.To = list[n-1].Cursor
+	case streamid.Compare(d.position, position) > 0:
+		r.To = d.position
 	}
 	result, err := d.opts.Queues.Enqueue(ctx, r)
 	if err != nil || !result.Committed {
 		return true, err
 	}
 	d.recordResult(r, result)
+	d.recordExcluded()
 	d.addBytes(ctx, copied)
 	if result.CaughtUp {
 		if !d.sizes[sink].isDetached {
@@ -259,5 +267,8 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 		return true, nil
 	}
 	d.catchingUpSinks[sink] = r.To
+	if d.mustCount {
+		return false, d.countAccounts(ctx)
+	}
 	return false, nil
 }

@@ -15,10 +15,10 @@ const (
 	minQueueLimit = 32 << 10
 	// entryOverhead is about the memory of an entry in addition to its data.
 	entryOverhead = 200
-	// minRoomInterval is the minimum time between two measurements of full queues, and roomShare is the maximum share of the
+	// minSpaceInterval is the minimum time between two measurements of full queues, and spaceShare is the maximum share of the
 	// time for them, as a divisor.
-	minRoomInterval = 20 * time.Millisecond
-	roomShare       = 50
+	minSpaceInterval = 20 * time.Millisecond
+	spaceShare       = 50
 	// fullLogInterval is the minimum time between two log messages about full queues, which name those that have been full for
 	// fullLogAge.
 	fullLogInterval = time.Minute
@@ -33,11 +33,11 @@ const unknownSize = math.MaxInt64 / 2
 // queueSize describes the memory of a sink's queue and scheduled retries, as far as the dispatcher knows it.
 //
 // A sink with a full queue is detached: the dispatcher no longer serves it, and the sink catches up with the log when its
-// queue has room. So sinks that do not deliver cost no further copies of events, and do not stop others.
+// queue has space. So sinks that do not deliver cost no further copies of events, and do not stop others.
 type queueSize struct {
 	// bytes is about an upper bound, because entries leave the queue without notice. It is measured when it exceeds the limit.
 	bytes int64
-	// isFull is set while a catching-up sink waits for room, and fullSince is the time since when.
+	// isFull is set while a catching-up sink waits for space, and fullSince is the time since when.
 	isFull    bool
 	fullSince time.Time
 	// isDetached is set from a full queue until the sink has caught up.
@@ -70,7 +70,7 @@ func (d *Dispatcher) addBytes(ctx context.Context, n int) {
 	}
 }
 
-// setFull sets whether a catching-up sink waits for room.
+// setFull sets whether a catching-up sink waits for space.
 func (q *queueSize) setFull(isFull bool) {
 	if isFull && !q.isFull {
 		q.fullSince = time.Now()
@@ -159,38 +159,34 @@ func (d *Dispatcher) logFull() {
 		"sinks", names, "partition", d.opts.Partition)
 }
 
-// hasFull reports whether a sink waits for room in its queue.
-func (d *Dispatcher) hasFull() bool {
+// listCatchingUp returns the sinks that catch up, either those that wait for space or the others.
+func (d *Dispatcher) listCatchingUp(isFull bool) []int {
+	var list []int
 	for i := range d.catchingUpSinks {
-		if d.sizes[i].isFull {
-			return true
+		if d.sizes[i].isFull == isFull {
+			list = append(list, i)
 		}
 	}
-	return false
+	return list
 }
 
-// checkRoom measures the full queues. Those with room are no longer full. It returns the time until the next check.
-func (d *Dispatcher) checkRoom(ctx context.Context) (time.Duration, error) {
-	var full []int
-	for i := range d.catchingUpSinks {
-		if d.sizes[i].isFull {
-			full = append(full, i)
-		}
-	}
-	start := time.Now()
+// checkSpace measures the full queues. Those with space are no longer full.
+func (d *Dispatcher) checkSpace(ctx context.Context) error {
+	full, start := d.listCatchingUp(true), time.Now()
 	if err := d.measureQueues(ctx, full); err != nil {
-		return 0, err
+		return err
 	}
-	took := time.Since(start)
+	interval := spaceShare * time.Since(start) * time.Duration(max(d.opts.Partitions, 1))
+	d.nextSpaceCheck = time.Now().Add(max(minSpaceInterval, interval))
 	for _, i := range full {
 		limit := d.queueLimit(i)
 		d.sizes[i].setFull(limit > 0 && d.sizes[i].bytes > limit/2) // few large steps are cheaper than many small ones
 	}
-	return max(minRoomInterval, roomShare*took), nil
+	return nil
 }
 
-// measureRoom returns the number of bytes that may be copied to a sink's queue in one step, 0 if it is full.
-func (d *Dispatcher) measureRoom(ctx context.Context, sink int) (int, error) {
+// measureSpace returns the number of bytes that may be copied to a sink's queue in one step, 0 if it is full.
+func (d *Dispatcher) measureSpace(ctx context.Context, sink int) (int, error) {
 	if d.isOverLimit(sink) {
 		if err := d.measureQueues(ctx, []int{sink}); err != nil {
 			return 0, err
@@ -200,9 +196,9 @@ func (d *Dispatcher) measureRoom(ctx context.Context, sink int) (int, error) {
 	if limit == 0 {
 		return maxBytesPerScript, nil
 	}
-	room := int(min(maxBytesPerScript, limit-d.sizes[sink].bytes))
-	d.sizes[sink].setFull(room <= 0)
-	return max(room, 0), nil
+	space := int(min(maxBytesPerScript, limit-d.sizes[sink].bytes))
+	d.sizes[sink].setFull(space <= 0)
+	return max(space, 0), nil
 }
 
 // keepAfter returns the position after which the log must stay for the sinks that catch up, or "".

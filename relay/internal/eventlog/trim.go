@@ -14,6 +14,9 @@ type Retention struct {
 	MaxBytes int64         // maximum memory in Redis
 	// KeepAfter is the log cursor after which all entries stay, because sinks still have to get them, or "".
 	KeepAfter string
+	// Generation is that of the dispatcher that knows KeepAfter. If it is not the current one, nothing is trimmed, because
+	// another dispatcher may know other sinks. 0 is not checked.
+	Generation int64
 }
 
 // Trim removes the entries of a partition's log that exceed its retention, but only entries that the dispatcher has
@@ -31,7 +34,7 @@ func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 	}
 	// The script removes at most 10,000 entries, so a long log is trimmed in steps and other commands run in between.
 	for {
-		removed, _, err := l.runTrim(ctx, partition, r.History, maxLen, r.KeepAfter)
+		removed, _, err := l.runTrim(ctx, partition, r, maxLen)
 		if err != nil || removed == 0 {
 			return redisconn.WrapError("trim the log", err)
 		}
@@ -39,10 +42,10 @@ func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 }
 
 func (l *Log) runTrim(
-	ctx context.Context, partition int, history time.Duration, maxLen int64, keepAfter string,
+	ctx context.Context, partition int, r Retention, maxLen int64,
 ) (removed, lag int64, err error) {
 	keys := []string{Key(l.keys, partition), DispatchPositionKey(l.keys, partition)}
-	reply, err := trimScript.Run(ctx, l.conn.Commands(), keys, history.Milliseconds(), maxLen, keepAfter).Int64Slice()
+	reply, err := trimScript.Run(ctx, l.conn.Commands(), keys, r.History.Milliseconds(), maxLen, r.KeepAfter, r.Generation).Int64Slice()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -55,6 +58,6 @@ func (l *Log) runTrim(
 // Lag returns the number of entries of a partition's log that the dispatcher has not processed. It is -1 if the server
 // does not count entries, before Redis 7, and there are at least a thousand.
 func (l *Log) Lag(ctx context.Context, partition int) (int64, error) {
-	_, lag, err := l.runTrim(ctx, partition, 0, 0, "")
+	_, lag, err := l.runTrim(ctx, partition, Retention{}, 0)
 	return lag, redisconn.WrapError("measure the lag of the dispatcher", err)
 }

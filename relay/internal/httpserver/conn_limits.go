@@ -389,9 +389,8 @@ type limitedConn struct {
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 
-	isTLS       bool
+	received    int64        // bytes, belongs to the reader
 	inHandshake atomic.Bool  // of TLS, so bytes are encrypted
-	keyUpdates  atomic.Int64 // written
 	unanswered  atomic.Int64 // bytes that were read since the last write or the start of a handler
 	busy        atomic.Bool  // a handler is running, or the connection was hijacked; guarded by connLimiter.mu for writing
 }
@@ -403,6 +402,7 @@ const handshakeBytes = 8 << 10
 // Read implements net.Conn. After a TLS handshake, plainConn counts, because only it sees responses.
 func (c *limitedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
+	c.received += int64(n)
 	if c.inHandshake.Load() {
 		c.countRead(n, handshakeBytes)
 	}
@@ -414,24 +414,8 @@ func (c *limitedConn) Write(b []byte) (int, error) {
 	if c.inHandshake.Load() {
 		c.countWrite()
 	}
-	// A client of TLS 1.3 can request any number of KeyUpdates, which crypto/tls writes while it reads.
-	if c.isTLS && len(b) == keyUpdateLen && c.keyUpdates.Add(1) > maxKeyUpdates {
-		_ = c.Close()
-		return 0, net.ErrClosed
-	}
 	return c.Conn.Write(b)
 }
-
-const (
-	// keyUpdateLen is the length of an encrypted KeyUpdate: the header of the record (5), that of the handshake message (4), the
-	// request (1), the type (1) and the tag (16) (RFC 8446 sections 4.6.3 and 5.2). Of all that the relay writes, only lastChunk
-	// has the same length.
-	keyUpdateLen = 27
-	// lastChunk ends a chunked response of HTTP/1.1 (RFC 9112 section 7.1).
-	lastChunk = "0\r\n\r\n"
-	// maxKeyUpdates is the maximum number of KeyUpdates of a connection. Clients send one per about 2^24 records, if at all.
-	maxKeyUpdates = 100
-)
 
 // countRead counts bytes of a request. The connection is unfinished after more than limit bytes without a handler or a response.
 func (c *limitedConn) countRead(n int, limit int64) {

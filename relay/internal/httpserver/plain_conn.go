@@ -14,6 +14,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 
+	"github.com/hubrelay/hubrelay/internal/http2budget"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -41,7 +42,6 @@ func (l *plainListener) Accept() (net.Conn, error) {
 	c.limited = limited
 	if l.config != nil {
 		c.secure = tls.Server(conn, l.config)
-		c.limited.isTLS = true
 		c.limited.inHandshake.Store(true)
 		c.Conn = c.secure
 	}
@@ -55,8 +55,9 @@ type plainConn struct {
 	proxied  *proxyproto.Conn // the connection of a trusted proxy, or nil; it may have a header of the PROXY protocol
 	limited  *limitedConn     // the connection below TLS and the PROXY protocol
 	log      *slog.Logger
-	frames   frameCounter // of the bytes read
-	budget   frameBudget
+	overhead http2budget.TLSOverhead
+	frames   http2budget.Counter // of the bytes read
+	budget   http2budget.Budget
 
 	reportHandshake sync.Once
 	loadState       sync.Once
@@ -81,11 +82,14 @@ func (c *plainConn) Read(b []byte) (int, error) {
 	}
 	n, err := c.Conn.Read(b)
 	c.limited.countRead(n, unfinishedBytes)
-	requests, others := c.frames.countFrames(b[:n])
+	if c.secure != nil && !c.overhead.Add(n, c.limited.received) && c.limited.limiter.closeFlooding(c.limited) {
+		return 0, io.EOF
+	}
+	requests, others := c.frames.Count(b[:n])
 	if requests > 0 {
 		c.limited.limiter.addWaiting(c.limited, requests)
 	}
-	if others > 0 && !c.budget.spend(others, requests, time.Now()) && c.limited.limiter.closeFlooding(c.limited) {
+	if others > 0 && !c.budget.Spend(others, requests, time.Now()) && c.limited.limiter.closeFlooding(c.limited) {
 		return 0, io.EOF
 	}
 	return n, err
@@ -114,10 +118,7 @@ func (c *plainConn) rejectHandshake(err error) {
 // Write writes b, or the envelope if b is a 4xx or 5xx response of net/http.
 func (c *plainConn) Write(b []byte) (int, error) {
 	c.limited.countWrite()
-	c.budget.earn(len(b))
-	if len(b) == len(lastChunk) { // encrypted, it is as long as a KeyUpdate
-		c.limited.keyUpdates.Add(-1)
-	}
+	c.budget.Earn(len(b))
 	if e := parseNetHTTPError(b); e != nil {
 		if err := writeRawError(c.Conn, e); err != nil {
 			return 0, err
@@ -165,62 +166,6 @@ func limitedConnOf(conn net.Conn) *limitedConn {
 		return plain.limited
 	}
 	return nil
-}
-
-const (
-	// prefaceHTTP2 begins each HTTP/2 connection (RFC 9113 section 3.4).
-	prefaceHTTP2 = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-	// frameHeaderLen is the length of the header of an HTTP/2 frame in bytes. It consists of the length of the payload (3),
-	// the type (1), flags (1) and the stream (4) (RFC 9113 section 4.1).
-	frameHeaderLen = 9
-	frameData      = 0 // the type DATA
-	frameHeaders   = 1 // the type HEADERS
-	flagPadded     = 8 // of a DATA frame
-)
-
-// frameCounter counts the frames in the bytes that a client of HTTP/2 sends. It counts none for HTTP/1.
-type frameCounter struct {
-	isHTTP1    bool
-	preface    int // bytes of prefaceHTTP2 so far
-	header     [frameHeaderLen]byte
-	headerLen  int
-	payloadLen int    // bytes left of the payload
-	lastStream uint32 // the stream of the last request; trailers have no larger one
-}
-
-// countFrames returns the number of requests whose header begins in the next bytes, and of frames without a request or content.
-func (c *frameCounter) countFrames(b []byte) (requests, others int) {
-	for len(b) > 0 && !c.isHTTP1 && c.preface < len(prefaceHTTP2) {
-		c.isHTTP1 = b[0] != prefaceHTTP2[c.preface]
-		c.preface++
-		b = b[1:]
-	}
-	for len(b) > 0 && !c.isHTTP1 {
-		if c.payloadLen > 0 {
-			skipped := min(c.payloadLen, len(b))
-			c.payloadLen -= skipped
-			b = b[skipped:]
-			continue
-		}
-		n := copy(c.header[c.headerLen:], b)
-		c.headerLen += n
-		b = b[n:]
-		if c.headerLen < frameHeaderLen {
-			return requests, others
-		}
-		c.headerLen = 0
-		h := c.header
-		c.payloadLen = int(h[0])<<16 | int(h[1])<<8 | int(h[2])
-		stream := uint32(h[5]&0x7f)<<24 | uint32(h[6])<<16 | uint32(h[7])<<8 | uint32(h[8])
-		switch {
-		case h[3] == frameHeaders && stream > c.lastStream:
-			c.lastStream = stream
-			requests++
-		case h[3] != frameData || c.payloadLen == 0 || h[4]&flagPadded != 0: // all of the payload may be padding
-			others++
-		}
-	}
-	return requests, others
 }
 
 // setTLS sets the TLS field of requests, which net/http leaves empty because it does not terminate TLS.

@@ -12,44 +12,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/hubrelay/hubrelay/internal/http2budget"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 )
-
-func TestFrameCounter(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	framer := http2.NewFramer(&b, nil)
-	b.WriteString(http2.ClientPreface)
-	headers := func(stream uint32) error {
-		return framer.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: make([]byte, 300), EndHeaders: true})
-	}
-	if err := errors.Join(framer.WriteSettings(), headers(1), framer.WriteData(1, false, make([]byte, 1000)), headers(1),
-		headers(3), framer.WritePing(false, [8]byte{}),
-		framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 7, BlockFragment: make([]byte, 300)}),
-		framer.WriteContinuation(7, true, make([]byte, 300)), framer.WriteSettings()); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []int{1, 7, 512, b.Len()} {
-		var c frameCounter
-		got, others := 0, 0
-		for part := b.Bytes(); len(part) > 0; part = part[min(size, len(part)):] {
-			requests, more := c.countFrames(part[:min(size, len(part))])
-			got, others = got+requests, others+more
-		}
-		if got != 3 || others != 5 { // SETTINGS, trailers, PING, CONTINUATION, SETTINGS
-			t.Errorf("reads of %d bytes: got %d requests and %d other frames, want 3 and 5", size, got, others)
-		}
-	}
-	var http1 frameCounter
-	if got, others := http1.countFrames([]byte("PRI * HTTP/1.1\r\n\r\n" + b.String())); got+others != 0 {
-		t.Errorf("HTTP/1: got %d requests and %d other frames, want 0", got, others)
-	}
-}
 
 // net/http itself rejects requests whose header is too large or invalid, and keeps them until the client reads the response.
 func TestHTTP2_LimitsRequestsThatNetHTTPRejects(t *testing.T) {
@@ -206,56 +175,6 @@ func TestPlainConn_Errors(t *testing.T) {
 	}
 }
 
-// A client of TLS 1.3 that requests many KeyUpdates and reads none of them would block the server in a write.
-func TestLimitedConn_LimitsKeyUpdates(t *testing.T) {
-	t.Parallel()
-	limited := &limitedConn{limiter: newConnLimiter(Options{}), Conn: discardConn{}, isTLS: true}
-	plain := &plainConn{Conn: limited, limited: limited}
-	for range 3 * maxKeyUpdates { // the ends of responses
-		limited.keyUpdates.Add(1) // as the write of their encrypted form does
-		if _, err := plain.Write([]byte(lastChunk)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	update := make([]byte, keyUpdateLen)
-	for i := range maxKeyUpdates {
-		if _, err := limited.Write(update); err != nil {
-			t.Fatalf("KeyUpdate %d: %v", i+1, err)
-		}
-	}
-	if _, err := limited.Write(update); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("after %d KeyUpdates: got %v, want a closed connection", maxKeyUpdates, err)
-	}
-}
-
-// Clients may update the window for what they receive, and send some frames more. A flood closes the connection.
-func TestFrameBudget(t *testing.T) {
-	t.Parallel()
-	var b frameBudget
-	now := time.Now()
-	for i := range 10_000 { // responses of 100 bytes, a request and one frame each
-		b.earn(100)
-		if !b.spend(1, 1, now) {
-			t.Fatalf("no credits after %d responses", i)
-		}
-	}
-	frames := 0
-	b = frameBudget{}
-	for b.spend(1, 0, now) {
-		frames++
-	}
-	if frames != maxFrameCredits/frameCost {
-		t.Errorf("got %d frames at once, want %d", frames, maxFrameCredits/frameCost)
-	}
-	now = now.Add(time.Second)
-	for frames = 0; b.spend(1, 0, now); {
-		frames++
-	}
-	if want := frameCreditsPerSec / frameCost; frames < want-2 || frames > want {
-		t.Errorf("got %d frames in the next second, want %d", frames, want)
-	}
-}
-
 // Frames without content cost CPU time, so a flood of them closes the connection.
 func TestHTTP2_LimitsFrames(t *testing.T) {
 	t.Parallel()
@@ -276,7 +195,7 @@ func TestHTTP2_LimitsFrames(t *testing.T) {
 	pings := b.Bytes()[b.Len()-100*17:]
 	for ; err == nil; sent += 100 {
 		_, err = conn.Write(pings)
-		if sent > 100*maxFrameCredits {
+		if sent > 20*http2budget.MaxCredits {
 			t.Fatal("the connection is open after a flood")
 		}
 	}

@@ -41,15 +41,17 @@ func (l *connLimiter) blockSecondTime(group netip.Prefix) {
 	}
 }
 
-// closeFlooding closes a connection with too many HTTP/2 frames that carry nothing. It blocks the address at the second time.
-// It reports false for trusted proxies, which pass on the frames of many clients.
+// closeFlooding closes a connection with too many HTTP/2 frames or bytes of TLS that carry nothing. It blocks the address at the
+// second time. It reports false for trusted proxies, which forward the frames of many clients.
 func (l *connLimiter) closeFlooding(c *limitedConn) bool {
 	if c.isProxy {
 		return false
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.busyLog.Do(func() { l.log.Warn("connection with too many HTTP/2 frames was closed", "remote", c.group) })
+	l.busyLog.Do(func() {
+		l.log.Warn("connection with too many HTTP/2 frames or TLS records without content was closed", "remote", c.group)
+	})
 	if c.group.IsValid() {
 		l.blockSecondTime(c.group)
 	}

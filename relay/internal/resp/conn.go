@@ -177,10 +177,9 @@ func (c *Conn) send(block time.Duration) error {
 }
 
 // ReadStreams reads the reply to [Conn.SendGroupRead] and calls each for every stream with entries, in the order of the
-// command. After maxBytes of one stream, which is called before each, but not before its second entry, it discards the further
-// entries and sets truncated.
+// command. After maxBytes of a stream, but not before its second entry, it discards the further entries and sets truncated.
 func (c *Conn) ReadStreams(
-	n int, name func(i int) string, maxBytes func() int, each func(i int, entries []Entry, truncated bool),
+	n int, name func(i int) string, maxBytes func(i int) int, each func(i int, entries []Entry, truncated bool),
 ) error {
 	length, err := c.readArrayLen()
 	if err != nil {
@@ -200,7 +199,7 @@ func (c *Conn) ReadStreams(
 		if i == n {
 			return fmt.Errorf("redis sent the stream %.60q, which was not requested", c.scratch)
 		}
-		entries, rest, err := c.readEntries(maxBytes())
+		entries, rest, err := c.readEntries(maxBytes(i))
 		if err != nil {
 			return err
 		}

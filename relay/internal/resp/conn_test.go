@@ -14,7 +14,7 @@ func readStreams(reply string, streams ...string) (string, error) {
 	c := &Conn{reader: bufio.NewReaderSize(strings.NewReader(reply), 16)}
 	var b strings.Builder
 	name := func(i int) string { return streams[i] }
-	err := c.ReadStreams(len(streams), name, func() int { return 200_000 }, func(i int, entries []Entry, _ bool) {
+	err := c.ReadStreams(len(streams), name, func(int) int { return 200_000 }, func(i int, entries []Entry, _ bool) {
 		for _, e := range entries {
 			fmt.Fprintf(&b, "%s %s %v;", streams[i], e.ID, e.ToMap())
 		}

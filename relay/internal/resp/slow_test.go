@@ -69,6 +69,6 @@ func readGroup(c *Conn, block time.Duration, each func(i int, entries []Entry)) 
 	if err != nil {
 		return err
 	}
-	return c.ReadStreams(1, func(int) string { return "a" }, func() int { return math.MaxInt },
+	return c.ReadStreams(1, func(int) string { return "a" }, func(int) int { return math.MaxInt },
 		func(i int, entries []Entry, _ bool) { each(i, entries) })
 }

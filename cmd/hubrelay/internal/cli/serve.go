@@ -52,6 +52,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 			level := new(slog.LevelVar)
 			setLevel(level, cfg.Log.Level)
 			log := newLogger(std, cfg.Log.Format, level)
+			redirectStandardLog(log)
 			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) {
 				setLevel(level, name)
 			}

@@ -1,7 +1,8 @@
 -- Trim the entries of a log that its dispatcher has processed. Returns the number of removed entries, and the lag of
 -- the dispatcher or -1 if it is unknown.
 -- KEYS: log, dispatch position. ARGV: milliseconds of history to keep, or 0 for no limit; number of entries to keep,
--- or 0 for no limit; ID after which all entries stay, or ''.
+-- or 0 for no limit; ID after which all entries stay, or ''; generation of the dispatcher, without which nothing is removed,
+-- or 0.
 local log, dispatched = KEYS[1], KEYS[2]
 local history, maxlen = tonumber(ARGV[1]), tonumber(ARGV[2])
 if redis.call('EXISTS', log) == 0 then return {0, 0} end
@@ -31,6 +32,9 @@ end
 local before = position
 if ARGV[3] ~= '' and less(ARGV[3], before) then before = ARGV[3] end
 
+if ARGV[4] ~= '0' and redis.call('HGET', dispatched, 'generation') ~= ARGV[4] then
+  history, maxlen = 0, 0
+end
 local removed = 0
 if history > 0 then
   local now = redis.call('TIME')

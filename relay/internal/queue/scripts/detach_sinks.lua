@@ -5,7 +5,7 @@ local dispatched, sinks = KEYS[1], KEYS[2]
 local position = redis.call('HGET', dispatched, 'position') or '0-0'
 if position ~= ARGV[1] or redis.call('HGET', dispatched, 'generation') ~= ARGV[2] then return '' end
 
--- A full Redis rejects the first write of a script unless it can only free memory. Sinks must leave a full Redis.
+-- A full Redis rejects the first write of a script unless it can only free memory. Sinks must be detached then, too.
 redis.call('HDEL', sinks, '')
 for i = 3, #ARGV do
   local at = redis.call('HGET', sinks, ARGV[i])

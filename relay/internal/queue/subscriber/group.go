@@ -79,14 +79,14 @@ func (r *slotReader) createGroups(streams []*streamState) error {
 					cfg.OnGap(st.name)
 				}
 			}
-			st.groupExists = true
+			st.groupExists, st.needsGroup = true, false
 		case redis.HasErrorPrefix(err, "BUSYGROUP"):
-			st.groupExists = true
+			st.groupExists, st.needsGroup = true, false
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
 			cfg.Log.Error("the key of a queue is not a stream", "stream", st.name, "retry_in", wrongTypeRetry.String())
 			st.retryAt = time.Now().Add(wrongTypeRetry)
 		case redisconn.IsOutOfMemory(err):
-			st.retryAt = time.Now().Add(outOfMemoryRetry)
+			st.needsGroup, st.retryAt = true, time.Now().Add(outOfMemoryRetry)
 		default:
 			return err
 		}
@@ -109,9 +109,9 @@ func (r *slotReader) findMissingGroups(ctx context.Context, streams []*streamSta
 		if err != nil && redisconn.IsUnavailable(err) {
 			return nil, err
 		}
-		// Other errors mean that there is no stream. Creating the group tells whether there is another key.
+		// Other errors mean that there is no stream. Creating the group shows whether there is another key.
 		if err == nil && slices.ContainsFunc(groups, func(g redis.XInfoGroup) bool { return g.Name == cfg.Group }) {
-			st.groupExists = true
+			st.groupExists, st.needsGroup = true, false
 			continue
 		}
 		missing = append(missing, st)

@@ -195,7 +195,7 @@ func (r *slotReader) planRead() (readPlan, error) {
 		if st.reader.Load() != r || now.Before(st.retryAt) || st.isReleasing() || !st.topic.hasSpace() {
 			continue
 		}
-		if !st.groupExists {
+		if !st.groupExists || st.needsGroup {
 			missing = append(missing, st)
 		}
 		list = append(list, streamRead{st, st.readPosition()})
@@ -214,14 +214,15 @@ func (r *slotReader) countFor(list []streamRead) int {
 	if len(list) == 0 {
 		return 0
 	}
-	maxBytes, largest := r.s.maxReadBytes(), 1
+	count := max(minReadCount, min(readCount, readBudget/len(list)))
 	for _, p := range list {
-		if p.st.entryBytes == 0 {
-			largest = max(largest, unknownEntryBytes)
+		size := p.st.entryBytes
+		if size == 0 {
+			size = unknownEntryBytes
 		}
-		largest = max(largest, p.st.entryBytes)
+		count = min(count, max(r.s.maxReadBytes(p.st)/size, 1))
 	}
-	return min(max(minReadCount, min(readCount, readBudget/len(list))), max(maxBytes/largest, 1))
+	return count
 }
 
 // read runs one XREADGROUP, or receives the one that was prefetched, and passes the entries to the topics.
@@ -248,7 +249,8 @@ func (r *slotReader) read(plan readPlan) error {
 	receive := func(i int, entries []resp.Entry, truncated bool) {
 		r.receive(plan.streams[i], entries, truncated, plan.count)
 	}
-	return session.conn.ReadStreams(len(plan.streams), name, r.s.maxReadBytes, receive)
+	maxBytes := func(i int) int { return r.s.maxReadBytes(plan.streams[i].st) }
+	return session.conn.ReadStreams(len(plan.streams), name, maxBytes, receive)
 }
 
 // receive passes the entries of one stream to its topic. If they are truncated, Redis has sent more, which are pending now.

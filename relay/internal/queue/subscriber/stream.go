@@ -91,7 +91,8 @@ type streamState struct {
 	ackedWhilePending map[string]bool
 
 	// The following fields belong to the reader.
-	groupExists bool
+	groupExists bool      // or has existed
+	needsGroup  bool      // a full Redis has rejected the group
 	entryBytes  int       // size of the largest entry of recent reads, 0 before the first one
 	retryAt     time.Time // do not read earlier, because the key is not a stream or its group cannot be created
 

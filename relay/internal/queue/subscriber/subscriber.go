@@ -367,12 +367,12 @@ func (s *Subscriber) stopReading(t *topicQueue) {
 // isOverBudget reports whether too many bytes wait in memory.
 func (s *Subscriber) isOverBudget() bool { return s.waitingBytes.Load() > sharedBufferBytes }
 
-// maxReadBytes returns the size of the entries of one stream after which a read is truncated.
-func (s *Subscriber) maxReadBytes() int {
+// maxReadBytes returns the size of the entries of a stream after which a read is truncated. The streams of a topic share it.
+func (s *Subscriber) maxReadBytes(st *streamState) int {
 	if s.isOverBudget() {
-		return smallReadBytes
+		return smallReadBytes / max(len(st.topic.streams), 1)
 	}
-	return topicBufferBytes
+	return topicBufferBytes / max(len(st.topic.streams), 1)
 }
 
 // activeStreams returns the streams that are being read.

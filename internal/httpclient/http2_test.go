@@ -2,38 +2,66 @@ package httpclient
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"golang.org/x/net/http2"
 )
 
-// Large responses of HTTP/2 do not reach the limit, although the client resets the streams.
+// Many large responses of HTTP/2 at once share one connection, although the client resets their streams.
 func TestPost_LargeHTTP2Responses(t *testing.T) {
 	t.Parallel()
 	var http2 atomic.Bool
 	http2.Store(true)
+	var mu sync.Mutex
 	connections := make(map[string]bool)
 	c, target := startServer(t, "https", &http2, func(w http.ResponseWriter, r *http.Request) {
-		connections[r.RemoteAddr] = true // one request at a time
-		_, _ = w.Write(bytes.Repeat([]byte("x"), 1<<20))
+		mu.Lock()
+		connections[r.RemoteAddr] = true
+		mu.Unlock()
+		_, _ = w.Write(bytes.Repeat([]byte("x"), 300<<10))
 	})
-	for range 20 {
+	post := func() {
 		resp, err := c.Post(t.Context(), target, nil, []byte("{}"))
 		if err != nil || resp.Status != http.StatusOK {
-			t.Fatalf("got %+v, %v", resp, err)
+			t.Errorf("got %+v, %v", resp, err)
 		}
+	}
+	post()
+	for range 5 {
+		var posts sync.WaitGroup
+		for range 64 {
+			posts.Go(post)
+		}
+		posts.Wait()
 	}
 	if len(connections) != 1 {
 		t.Errorf("got %d connections, want 1", len(connections))
+	}
+}
+
+// Many small requests and responses earn what they need.
+func TestPost_ManyHTTP2Requests(t *testing.T) {
+	t.Parallel()
+	var http2 atomic.Bool
+	http2.Store(true)
+	c, target := startServer(t, "https", &http2, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("{}"))
+		_ = http.NewResponseController(w).Flush() // more frames
+	})
+	for range 5_000 {
+		if resp, err := c.Post(t.Context(), target, nil, []byte("{}")); err != nil || resp.Status != http.StatusOK {
+			t.Fatalf("got %+v, %v", resp, err)
+		}
 	}
 }
 
@@ -92,21 +120,37 @@ func TestPost_HTTP2Flood(t *testing.T) {
 	}
 }
 
-func TestCreditConn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newCreditConn(&net.TCPConn{})
-		if !c.spend(responseCredit, time.Now()) || c.spend(1, time.Now()) {
-			t.Error("a new connection does not allow one response")
-		}
-		time.Sleep(time.Minute)
-		if !c.spend(60*creditPerSecond-1, time.Now()) || c.spend(1, time.Now()) {
-			t.Error("a minute does not allow a minute of frames")
-		}
-		for range 1000 {
-			c.addResponse()
-		}
-		if !c.spend(maxCredit, time.Now()) || c.spend(1, time.Now()) {
-			t.Error("the credit of many responses has no limit")
-		}
-	})
+// All attempts share one HTTP/2 connection: when it is dead, later attempts must not wait for the kernel to notice.
+func TestPost_LeavesDeadHTTP2Connection(t *testing.T) {
+	t.Parallel()
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	srv.EnableHTTP2 = true
+	srv.StartTLS()
+	defer srv.Close()
+	p := testkit.StartProxy(t, srv.Listener.Addr().String)
+	roots := x509.NewCertPool()
+	roots.AddCert(srv.Certificate())
+	c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+	defer c.Close()
+	c.transport.http2.HTTP2.SendPingTimeout, c.transport.http2.HTTP2.PingTimeout = time.Second, time.Second
+	target, err := ParseTarget("https://"+p.Addr()+"/", localGuard(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	post := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		_, err := c.Post(ctx, target, nil, []byte("{}"))
+		return err
+	}
+	if err := post(); err != nil {
+		t.Fatal(err)
+	}
+	p.Stall()
+	if err := post(); err == nil {
+		t.Fatal("a dead connection delivered")
+	}
+	if err := post(); err != nil {
+		t.Errorf("the next attempt is still on the dead connection: %v", err)
+	}
 }

@@ -1,0 +1,96 @@
+package httpclient
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/http2budget"
+)
+
+// newHTTP2 returns a transport for https servers that choose HTTP/2. It makes the TLS connections itself and gives net/http
+// HTTP/2 with prior knowledge, so that http2Conn sees unencrypted frames.
+func (t *Transport) newHTTP2() *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{
+		DialTLSContext:         t.dialHTTP2,
+		Protocols:              protocols,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
+		MaxIdleConnsPerHost:    idleConns,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxResponseHeader,
+		DisableCompression:     true,
+	}
+}
+
+// errHTTP1 reports that a server that used to choose HTTP/2 now chose HTTP/1.1.
+var errHTTP1 = errors.New("the server speaks HTTP/1.1")
+
+func (t *Transport) dialHTTP2(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	raw, err := t.dialer(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	counted := &countedConn{Conn: raw}
+	secure, err := t.handshakeTLS(ctx, counted, host)
+	if err == nil && secure.ConnectionState().NegotiatedProtocol != "h2" {
+		err = errHTTP1
+	}
+	if err != nil {
+		_ = raw.Close()
+		return nil, err
+	}
+	c := &http2Conn{Conn: secure, raw: counted}
+	c.frames.SkipPreface()
+	return c, nil
+}
+
+// countedConn counts the bytes that it receives.
+type countedConn struct {
+	net.Conn
+	received int64 // belongs to the reader
+}
+
+func (c *countedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.received += int64(n)
+	return n, err
+}
+
+// earnFactor is how much more a byte of a request earns than a byte of a response, because responses consist of more frames.
+const earnFactor = 4
+
+var errTooManyFrames = errors.New("the server sent too many HTTP/2 frames or TLS records without content")
+
+// http2Conn is a connection to a server of HTTP/2. It is closed if the server sends a flood of frames that carry no content.
+type http2Conn struct {
+	net.Conn
+	raw      *countedConn
+	overhead http2budget.TLSOverhead
+	frames   http2budget.Counter
+	budget   http2budget.Budget
+}
+
+// Read implements net.Conn.
+func (c *http2Conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	headers, others := c.frames.Count(b[:n])
+	if !c.overhead.Add(n, c.raw.received) || !c.budget.Spend(headers+others, 0, time.Now()) {
+		_ = c.Close()
+		return 0, errTooManyFrames
+	}
+	return n, err
+}
+
+// Write implements net.Conn.
+func (c *http2Conn) Write(b []byte) (int, error) {
+	c.budget.Earn(earnFactor * len(b))
+	return c.Conn.Write(b)
+}
