@@ -313,6 +313,41 @@ func TestDispatcher_SplitsMatches(t *testing.T) {
 	}
 }
 
+// endlessLog has one more entry after each read.
+type endlessLog struct {
+	*eventlog.Log
+	e *env
+}
+
+func (l endlessLog) Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error) {
+	list, err := l.Log.Range(ctx, partition, after, count)
+	l.e.publish("x", "h1", 1)
+	return list, err
+}
+
+// Entries that arrive while the dispatcher reads the log do not keep it from a reload.
+func TestDispatcher_EndsCatchUp(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	o := e.options(Sink{Name: "a", FromStart: true})
+	o.Log = endlessLog{e.log, e}
+	d, err := NewDispatcher(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- d.Run(ctx) }()
+	testkit.WaitFor(t, "the first entries", func() bool { return e.queueLength("a") > 0 })
+	d.Reload(NewMatcher([]Sink{{Name: "a", FromStart: true}, {Name: "b", FromStart: true}}))
+	testkit.WaitFor(t, "the new sink", func() bool { return e.queueLength("b") > 0 })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 func TestNewDispatcher_RequiresOptions(t *testing.T) {
 	t.Parallel()
 	if _, err := NewDispatcher(Options{}); err == nil {

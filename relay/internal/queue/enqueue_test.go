@@ -190,6 +190,66 @@ func TestTrim_KeepsUndispatchedEntries(t *testing.T) {
 	})
 }
 
+// A sink that was detached still needs the log after its position. A dispatcher that does not know that trims nothing.
+func TestDetachSinks_KeepsLog(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		ctx := t.Context()
+		state, err := b.RegisterSinks(ctx, 0, map[string]bool{"a": true, "b": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, b, notifications("h", 1, 300)...)
+		if r := enqueueAll(t, b, "", state.Position, state.Generation, "a", "b"); !r.Committed {
+			t.Fatalf("%+v", r)
+		}
+		log := readLog(t, b, 0)
+		position := log[len(log)-1].Cursor
+		detach := func(position string, generation int64) int64 {
+			t.Helper()
+			g, err := b.DetachSinks(ctx, 0, position, generation, []string{"b"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return g
+		}
+		if detach("0-0", state.Generation) != 0 || detach(position, state.Generation+1) != 0 {
+			t.Error("a sink was detached with an old position or another generation")
+		}
+		generation := detach(position, state.Generation)
+		if generation != state.Generation+1 {
+			t.Fatalf("got generation %d, want %d", generation, state.Generation+1)
+		}
+		mustAppend(t, b, notifications("h", 301, 900)...)
+		if r := enqueueAll(t, b, "", position, generation, "a"); !r.Committed {
+			t.Fatalf("%+v", r)
+		}
+		again, err := b.RegisterSinks(ctx, 0, map[string]bool{"a": true, "b": true})
+		if err != nil || again.CatchingUp["b"] != position || again.Generation != generation {
+			t.Errorf("got %+v, %v, want b to catch up after %s", again, err, position)
+		}
+		trim := func(r eventlog.Retention) int {
+			t.Helper()
+			r.MaxLen, r.History = 1, time.Millisecond
+			if err := b.Trim(ctx, 0, r); err != nil {
+				t.Fatal(err)
+			}
+			return len(readLog(t, b, 0))
+		}
+		wait := time.NewTimer(5 * time.Millisecond) // all entries are older than the history then
+		<-wait.C
+		if n := trim(eventlog.Retention{Generation: state.Generation}); n != 900 {
+			t.Errorf("an old dispatcher: got %d entries, want 900", n)
+		}
+		if n := trim(eventlog.Retention{Generation: generation, KeepAfter: position}); n < 601 || n > 701 {
+			t.Errorf("got %d entries, want the 600 after the position, and at most one node more", n)
+		}
+		if n := trim(eventlog.Retention{Generation: generation}); n > 100 {
+			t.Errorf("got %d entries, want at most one node", n)
+		}
+	})
+}
+
 func TestTrim_LongLog(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})

@@ -1,7 +1,7 @@
 package cli
 
 import (
-	stdlog "log"
+	stdlog "log" //nolint:depguard // it is redirected
 	"log/slog"
 	"strings"
 	"time"

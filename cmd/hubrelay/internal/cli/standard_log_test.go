@@ -2,7 +2,7 @@ package cli
 
 import (
 	"bytes"
-	stdlog "log"
+	stdlog "log" //nolint:depguard // it is redirected
 	"log/slog"
 	"os"
 	"strings"
