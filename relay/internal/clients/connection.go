@@ -267,9 +267,11 @@ func (c *connection) read() {
 		var n int
 		n, err = c.conn.Read(space[:])
 		if n > 0 {
-			c.countReceived(n)
 			if problem := c.handleInput(&in, space[:n]); problem != nil {
 				err = problem
+			}
+			if c.countReceived(n) {
+				err = errFlood
 			}
 		}
 	}
@@ -279,7 +281,10 @@ func (c *connection) read() {
 	c.readerDone()
 }
 
-var errCloseFrame = errors.New("close frame received or sent")
+var (
+	errCloseFrame = errors.New("close frame received or sent")
+	errFlood      = errors.New("the client sent too much")
+)
 
 // handleInput parses what the client sent and replies. It returns an error when nothing more is to be read.
 func (c *connection) handleInput(in *frame.Reader, p []byte) error {
@@ -303,15 +308,17 @@ func (c *connection) handleInput(in *frame.Reader, p []byte) error {
 	return nil
 }
 
-// countReceived closes a client that sends more than necessary, including pongs and empty fragments.
-func (c *connection) countReceived(n int) {
+// countReceived closes a client that sends more than necessary, including pongs and empty fragments, and returns true.
+func (c *connection) countReceived(n int) (isFlood bool) {
 	c.pingSentAt.Store(0)
-	if c.bytesSincePing.Add(int32(n)) > maxClientBytes {
-		c.close(closeRequest{
-			code: frame.ClosePolicy, reason: "the client sent too many messages; the server does not read them",
-			closeReason: ClosedProtocolError, dropQueued: true,
-		})
+	if c.bytesSincePing.Add(int32(n)) <= maxClientBytes {
+		return false
 	}
+	c.close(closeRequest{
+		code: frame.ClosePolicy, reason: "the client sent too many messages; the server does not read them",
+		closeReason: ClosedProtocolError, dropQueued: true,
+	})
+	return true
 }
 
 // drainInput discards input after our close frame. Closing a socket with unread bytes resets it, and the client would

@@ -77,7 +77,10 @@ func (c *connection) waitForClose() {
 	var space [64]byte
 	for {
 		n, err := c.conn.Read(space[:])
-		c.countReceived(n)
+		if c.countReceived(n) {
+			c.drainInput()
+			err = errFlood
+		}
 		if err != nil {
 			c.readerDone()
 			return
