@@ -15,9 +15,10 @@ const (
 	minQueueLimit = 32 << 10
 	// entryOverhead is about the memory of an entry in addition to its data.
 	entryOverhead = 200
-	// minSpaceInterval is the minimum time between two measurements of full queues, and spaceShare is the maximum share of the
-	// time for them, as a divisor.
+	// minSpaceInterval and maxSpaceInterval limit the time between two measurements of full queues. spaceShare is the maximum
+	// share of the time for them, as a divisor.
 	minSpaceInterval = 20 * time.Millisecond
+	maxSpaceInterval = time.Second
 	spaceShare       = 50
 	// fullLogInterval is the minimum time between two log messages about full queues, which name those that have been full for
 	// fullLogAge.
@@ -177,7 +178,7 @@ func (d *Dispatcher) checkSpace(ctx context.Context) error {
 		return err
 	}
 	interval := spaceShare * time.Since(start) * time.Duration(max(d.opts.Partitions, 1))
-	d.nextSpaceCheck = time.Now().Add(max(minSpaceInterval, interval))
+	d.nextSpaceCheck = time.Now().Add(min(max(minSpaceInterval, interval), maxSpaceInterval)) // one slow reply is no load
 	for _, i := range full {
 		limit := d.queueLimit(i)
 		d.sizes[i].setFull(limit > 0 && d.sizes[i].bytes > limit/2) // few large steps are cheaper than many small ones
