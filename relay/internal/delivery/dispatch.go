@@ -69,7 +69,7 @@ func newMatcher(sinks []*openSink) *dispatch.Matcher {
 		description, _ := json.Marshal(newSinkFilter(s.name, s.cfg)) // strings always marshal
 		list = append(list, dispatch.Sink{
 			Name: s.name, Filter: s.filter, Config: description, FromStart: startsAtBeginning(s.cfg), Backlog: s.cfg.Backlog,
-			BacklogBytes: int64(s.cfg.BacklogBytes), AccountShare: s.cfg.AccountShare,
+			BacklogBytes: int64(s.cfg.BacklogBytes), CollectsBatches: s.cfg.Batch.Wait > 0, AccountShare: s.cfg.AccountShare,
 		})
 	}
 	return dispatch.NewMatcher(list)

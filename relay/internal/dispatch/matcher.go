@@ -20,6 +20,8 @@ type Sink struct {
 	Backlog int64
 	// BacklogBytes is the maximum memory of these entries in Redis; 0 is no limit. It may be exceeded for some seconds.
 	BacklogBytes int64
+	// CollectsBatches means that the queue keeps events until a batch is complete, so it needs more memory than others.
+	CollectsBatches bool
 	// AccountShare is the maximum share of the Backlog for the entries of one account, in percent, if there are entries
 	// of others. It may be exceeded for a second. 0 and 100 set no limit.
 	AccountShare int

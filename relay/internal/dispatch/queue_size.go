@@ -50,7 +50,8 @@ func (q *queueSize) add(n *relay.Notification) { q.bytes += int64(len(n.Data)) +
 // queueLimit returns the maximum memory of a sink's queue in this partition, in bytes. 0 is no limit.
 func (d *Dispatcher) queueLimit(sink int) int64 {
 	total, isFull := d.opts.Memory.QueueLimit()
-	if total == 0 || !isFull && d.matcher.Sinks()[sink].BacklogBytes > 0 { // which limits the queue
+	s := &d.matcher.Sinks()[sink]
+	if total == 0 || !isFull && (s.BacklogBytes > 0 || s.CollectsBatches) {
 		return 0
 	}
 	return max(total/int64(len(d.sinks))/int64(max(d.opts.Partitions, 1)), minQueueLimit)

@@ -149,8 +149,9 @@ func TestDispatcher_QueueShares(t *testing.T) {
 	o := e.options(
 		Sink{Name: "slow", FromStart: true}, Sink{Name: "retrying", FromStart: true},
 		Sink{Name: "limited", FromStart: true, BacklogBytes: 16 << 20},
+		Sink{Name: "batches", FromStart: true, CollectsBatches: true},
 	)
-	monitor := e.newMonitor("120mb")
+	monitor := e.newMonitor("160mb")
 	monitor.Measure(t.Context())
 	o.Memory = monitor
 	o.RetrySizes = func(_ context.Context, sinks []string) ([]int64, error) {
@@ -170,7 +171,8 @@ func TestDispatcher_QueueShares(t *testing.T) {
 		}
 	}
 	testkit.WaitForValue(t, "the queue with its own limit", count, func() int64 { return e.queueLength("limited") })
-	// A script copies up to 8 MiB for all three.
+	testkit.WaitForValue(t, "the queue of batches", count, func() int64 { return e.queueLength("batches") })
+	// A script copies up to 8 MiB for all four.
 	if n := e.queueLength("slow"); n < 40 || n > 70 {
 		t.Errorf("queue slow: got %d entries, want about 50", n)
 	}
