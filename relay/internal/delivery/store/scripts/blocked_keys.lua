@@ -4,8 +4,8 @@
 -- Returns the keys.
 
 -- A full Redis rejects the first write of a script unless it can only free memory. A leader must start in a full Redis,
--- because its deliveries free memory. So the first write deletes a field that does not exist.
-redis.call('HDEL', members, '')
+-- because its deliveries free memory. So the first write removes a member that does not exist.
+redis.call('ZREM', order, '')
 
 local from, keys = '-', {}
 if ARGV[1] ~= '' then
