@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// The budget of a connection for HTTP/2 frames that carry no request and no content. Each frame costs FrameCost. A response
-// earns one per bytesPerCredit, so that a client may update the window for what it has received.
+// The budget of a connection for HTTP/2 frames that carry no request and no content. Each frame costs frameCost credits. What the
+// other end receives earns one credit per bytesPerCredit, because it may update its window.
 const (
+	// MaxCredits is the budget of a new connection.
 	MaxCredits          = 40_000
-	CreditsPerSecond    = 2_000
-	FrameCost           = 4
+	creditsPerSecond    = 2_000
+	frameCost           = 4
 	requestFrameCredits = 8
 	bytesPerCredit      = 16
 )
@@ -25,12 +26,12 @@ type Budget struct {
 	lastTime time.Time
 }
 
-// Earn adds the credits of a response of n bytes.
+// Earn adds the credits for n bytes that were sent to the other end.
 func (b *Budget) Earn(n int) { b.earned.Add(int64(n / bytesPerCredit)) }
 
-// Spend reports whether the client may send so many frames. requests is the number of requests among the bytes with them.
+// Spend reports whether the other end may send so many frames. Each of the requests that arrived with them earns some credits.
 func (b *Budget) Spend(frames, requests int, now time.Time) bool {
-	const unit = time.Second / CreditsPerSecond
+	const unit = time.Second / creditsPerSecond
 	earned := b.earned.Swap(0) + int64(requests)*requestFrameCredits
 	if units := now.Sub(b.lastTime) / unit; units >= MaxCredits {
 		b.used, b.lastTime = 0, now
@@ -38,7 +39,7 @@ func (b *Budget) Spend(frames, requests int, now time.Time) bool {
 		earned += int64(units)
 		b.lastTime = b.lastTime.Add(units * unit)
 	}
-	b.used = max(b.used-earned, 0) + int64(frames)*FrameCost
+	b.used = max(b.used-earned, 0) + int64(frames)*frameCost
 	return b.used <= MaxCredits
 }
 
@@ -94,7 +95,7 @@ func (c *Counter) Count(b []byte) (requests, others int) {
 		case h[3] == frameHeaders && stream > c.lastStream:
 			c.lastStream = stream
 			requests++
-		case h[3] != frameData || c.payloadLen == 0 || h[4]&flagPadded != 0: // all of the payload may be padding
+		case h[3] != frameData || c.payloadLen == 0 || h[4]&flagPadded != 0: // padding may be all that a frame has
 			others++
 		}
 	}
@@ -102,19 +103,19 @@ func (c *Counter) Count(b []byte) (requests, others int) {
 }
 
 const (
-	// recordOverhead is more than what TLS adds to a record: its header, type, nonce, tag and padding to a block.
+	// recordOverhead is an upper bound of the bytes that TLS adds to a record: header, type, nonce, tag and padding to a block.
 	recordOverhead = 64
-	// maxTLSOverhead is the maximum size of what else a client may send, such as messages of the handshake protocol (RFC 8446
-	// section 4.6) and records without content, plus what crypto/tls reads ahead.
+	// maxTLSOverhead limits all other bytes: messages of the handshake protocol (RFC 8446 section 4.6), records without content,
+	// and what crypto/tls reads ahead.
 	maxTLSOverhead = 128 << 10
 )
 
-// TLSOverhead limits the bytes of a connection that carry no content. A client of TLS 1.3 may send any number of KeyUpdates
-// (RFC 8446 section 4.6.3). Each costs CPU time, and a response that blocks the reader if the client does not read it.
+// TLSOverhead limits the bytes of a connection that carry no content. TLS 1.3 allows any number of KeyUpdates (RFC 8446 section
+// 4.6.3). Each costs CPU time, and a reply that blocks the reader if the other end does not read it.
 type TLSOverhead struct{ allowed int64 }
 
-// Add counts n bytes of content, of received bytes in total. It reports whether the client may send more. A read returns content
-// of at most one record.
+// Add counts n bytes of content, of received bytes in total. It reports whether the other end may send more. It
+// is called once per read, which returns content of at most one record.
 func (o *TLSOverhead) Add(n int, received int64) bool {
 	o.allowed += int64(n) + recordOverhead
 	return received-o.allowed <= maxTLSOverhead

@@ -68,7 +68,7 @@ func TestTLSOverhead(t *testing.T) {
 	}
 }
 
-// Clients may update the window for what they receive, and send some frames more. A flood closes the connection.
+// Clients may update the window for what they receive, and send a limited number of other frames.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	var b Budget
@@ -84,8 +84,8 @@ func TestBudget(t *testing.T) {
 	for b.Spend(1, 0, now) {
 		frames++
 	}
-	if frames != MaxCredits/FrameCost {
-		t.Errorf("got %d frames at once, want %d", frames, MaxCredits/FrameCost)
+	if frames != MaxCredits/frameCost {
+		t.Errorf("got %d frames at once, want %d", frames, MaxCredits/frameCost)
 	}
 	for range 10_000 { // small steps, which are less than a credit
 		now = now.Add(100 * time.Microsecond)
@@ -94,7 +94,7 @@ func TestBudget(t *testing.T) {
 	for frames = 0; b.Spend(1, 0, now); {
 		frames++
 	}
-	if want := CreditsPerSecond / FrameCost; frames < want-5 || frames > want+5 {
+	if want := creditsPerSecond / frameCost; frames < want-5 || frames > want+5 {
 		t.Errorf("got %d frames in the next second, want %d", frames, want)
 	}
 }

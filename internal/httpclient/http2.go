@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/http2budget"
 )
 
-// newHTTP2 returns a transport for https servers that choose HTTP/2. It makes the TLS connections itself and gives net/http
-// HTTP/2 with prior knowledge, so that http2Conn sees unencrypted frames.
+// newHTTP2 returns a transport for https servers that choose HTTP/2. It makes the TLS connections itself, and net/http uses
+// them for HTTP/2 with prior knowledge. So http2Conn sees unencrypted frames.
 func (t *Transport) newHTTP2() *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -64,7 +64,7 @@ func (c *countedConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// earnFactor is how much more a byte of a request earns than a byte of a response, because responses consist of more frames.
+// earnFactor multiplies the bytes of requests that earn credits, because a small request may lead to several frames.
 const earnFactor = 4
 
 var errTooManyFrames = errors.New("the server sent too many HTTP/2 frames or TLS records without content")
@@ -82,7 +82,8 @@ type http2Conn struct {
 func (c *http2Conn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	headers, others := c.frames.Count(b[:n])
-	if !c.overhead.Add(n, c.raw.received) || !c.budget.Spend(headers+others, 0, time.Now()) {
+	frames := headers + others
+	if !c.overhead.Add(n, c.raw.received) || frames > 0 && !c.budget.Spend(frames, 0, time.Now()) {
 		_ = c.Close()
 		return 0, errTooManyFrames
 	}

@@ -13,15 +13,15 @@ const (
 	// minQueueLimit is the minimum limit of a queue in a partition, in bytes. Copying in smaller steps would cost more than it
 	// saves.
 	minQueueLimit = 32 << 10
-	// entryOverhead is about the memory of an entry in addition to its data.
+	// entryOverhead is a rough upper bound of the memory of an entry in addition to its data.
 	entryOverhead = 200
 	// minSpaceInterval and maxSpaceInterval limit the time between two measurements of full queues. spaceShare is the maximum
 	// share of the time for them, as a divisor.
 	minSpaceInterval = 20 * time.Millisecond
 	maxSpaceInterval = time.Second
 	spaceShare       = 50
-	// fullLogInterval is the minimum time between two log messages about full queues, which name those that have been full for
-	// fullLogAge.
+	// fullLogInterval is the minimum time between two log messages about full queues. A message names the queues that have been
+	// full for fullLogAge.
 	fullLogInterval = time.Minute
 	fullLogAge      = 5 * time.Second
 	// measureBytes is the size of new entries and copies after which the dispatcher measures the memory of Redis.
@@ -38,7 +38,7 @@ const unknownSize = math.MaxInt64 / 2
 type queueSize struct {
 	// bytes is about an upper bound, because entries leave the queue without notice. It is measured when it exceeds the limit.
 	bytes int64
-	// isFull is set while a catching-up sink waits for space, and fullSince is the time since when.
+	// isFull is set while a catching-up sink waits for space. fullSince is the time when that began.
 	isFull    bool
 	fullSince time.Time
 	// isDetached is set from a full queue until the sink has caught up.
@@ -103,6 +103,9 @@ func (d *Dispatcher) measureQueues(ctx context.Context, sinks []int) error {
 
 // detachFull detaches the sinks with a full queue. It returns true if the state must be read again.
 func (d *Dispatcher) detachFull(ctx context.Context) (again bool, err error) {
+	if total, _ := d.opts.Memory.QueueLimit(); total == 0 {
+		return false, nil
+	}
 	var exceeded []int
 	for i := range d.sinks {
 		if _, isCatchingUp := d.catchingUpSinks[i]; !isCatchingUp && d.isOverLimit(i) {
@@ -161,7 +164,7 @@ func (d *Dispatcher) logFull() {
 		"sinks", names, "partition", d.opts.Partition)
 }
 
-// listCatchingUp returns the sinks that catch up, either those that wait for space or the others.
+// listCatchingUp returns the sinks that catch up and wait for space (isFull), or do not.
 func (d *Dispatcher) listCatchingUp(isFull bool) []int {
 	var list []int
 	for i := range d.catchingUpSinks {

@@ -93,7 +93,7 @@ func TestDispatcher_FullRedis(t *testing.T) {
 		}
 	})
 	// The burst ends when Redis rejects it. Publishers would stop earlier, because the monitor measures each second.
-	published, most := []string{}, int64(0)
+	published, maxUsed := []string{}, int64(0)
 	for {
 		id := strconv.Itoa(len(published))
 		if err := e.publishLarge(id); redisconn.IsOutOfMemory(err) {
@@ -105,7 +105,7 @@ func TestDispatcher_FullRedis(t *testing.T) {
 	}
 	testkit.WaitFor(t, "all deliveries of the good sink", func() bool {
 		monitor.Measure(t.Context())
-		most = max(most, monitor.UsedMemory())
+		maxUsed = max(maxUsed, monitor.UsedMemory())
 		mu.Lock()
 		defer mu.Unlock()
 		return len(delivered) == len(published)
@@ -115,8 +115,8 @@ func TestDispatcher_FullRedis(t *testing.T) {
 	if !slices.Equal(delivered, published) {
 		t.Errorf("good sink: got %d deliveries, want all %d in order", len(delivered), len(published))
 	}
-	if limit := int64(60 << 20); most > limit {
-		t.Errorf("Redis used %d bytes, want at most %d", most, limit)
+	if limit := int64(60 << 20); maxUsed > limit {
+		t.Errorf("Redis used %d bytes, want at most %d", maxUsed, limit)
 	}
 	testkit.WaitFor(t, "a message about full queues", func() bool {
 		return strings.Contains(log.String(), "the queues of sinks are full")
@@ -142,7 +142,8 @@ func TestDispatcher_FullRedis(t *testing.T) {
 	})
 }
 
-// A sink's queue and retries together have at most its share of a quarter of the memory, unless it has a limit of its own.
+// The queue and the retries of a sink together get an equal share of a quarter of the memory. Sinks with backlog_bytes or
+// batches have other limits.
 func TestDispatcher_QueueShares(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -141,14 +141,6 @@ func (s *ReadSize) Record(largest int) {
 	s.entryBytes.Store(max(s.entryBytes.Load()*7/8, int64(largest), 1))
 }
 
-func largestBody(entries []resp.Entry) int {
-	largest := 0
-	for i := range entries {
-		largest = max(largest, len(entries[i].Body))
-	}
-	return largest
-}
-
 // ReadBefore returns up to count entries of a partition's log, the newest first. end is a stream ID, which the result
 // includes, or excludes if end starts with "(". "+" is the end of the log. If notifications are large, the result may be
 // shorter than count although more follow. It is empty only if there are no more.
@@ -158,7 +150,7 @@ func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count i
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
-	l.searched.Record(largestBody(entries))
+	l.searched.Record(resp.LargestBody(entries))
 	list := make([]Entry, len(entries))
 	for i, e := range entries {
 		list[i] = Entry{Notification: toNotification(e), Publisher: publisherOf(e)}
@@ -207,7 +199,7 @@ func findBetween(ctx context.Context, c *redisconn.Conn, key, id, from, to strin
 		if err != nil || len(entries) == 0 {
 			return Entry{}, false, redisconn.WrapError(readLogOperation, err)
 		}
-		size.Record(largestBody(entries))
+		size.Record(resp.LargestBody(entries))
 		for _, e := range entries {
 			if n := toNotification(e); n.ID == id {
 				return Entry{Notification: n, Publisher: publisherOf(e)}, true, nil

@@ -165,7 +165,7 @@ type addrConn struct {
 
 func (c addrConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
 
-// Connections whose data is not read do not keep a search from idle ones behind them, and are closed themselves after a while.
+// A search for idle connections skips those with unread data. It closes them after maxUnreadTime.
 func TestConnLimits_EvictsBehindUnreadData(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -49,6 +49,9 @@ func (l *connLimiter) closeFlooding(c *limitedConn) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if c.removed {
+		return true
+	}
 	l.busyLog.Do(func() {
 		l.log.Warn("connection with too many HTTP/2 frames or TLS records without content was closed", "remote", c.group)
 	})

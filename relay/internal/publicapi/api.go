@@ -217,8 +217,8 @@ func (rt route) handle(h handler, methods ...string) route {
 	return rt
 }
 
-// matchRoute returns the route of a request and the values of its path parameters. Only parameters may have escapes, so that
-// the path rules of a proxy apply to all that reaches a route.
+// matchRoute returns the route of a request and the values of its path parameters. Only parameters may have escapes. Otherwise a
+// client could bypass the path rules of a proxy.
 func (a *API) matchRoute(r *http.Request) (route, []string, bool) {
 	path := r.URL.EscapedPath()
 	if rt, ok := a.routes[path]; ok {

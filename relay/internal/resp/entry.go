@@ -15,6 +15,15 @@ type Entry struct {
 	Omitted int64
 }
 
+// LargestBody returns the size of the largest body of a list of entries, in bytes, or 0.
+func LargestBody(entries []Entry) int {
+	largest := 0
+	for i := range entries {
+		largest = max(largest, len(entries[i].Body))
+	}
+	return largest
+}
+
 // ToMap returns the fields as go-redis does. It is slow.
 func (e Entry) ToMap() map[string]any {
 	m := make(map[string]any)

@@ -163,7 +163,7 @@ func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 }
 
 // Sizes returns the memory of the scheduled deliveries of each sink, in bytes.
-func (s Retries) Sizes(ctx context.Context, sinks []string) ([]int64, error) {
+func (s *Retries) Sizes(ctx context.Context, sinks []string) ([]int64, error) {
 	keys := make([]string, len(sinks))
 	for i, sink := range sinks {
 		keys[i] = RecordsKey(s.keys, sink)

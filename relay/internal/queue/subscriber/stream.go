@@ -135,14 +135,9 @@ func (st *streamState) readPosition() string {
 
 // recordSize records the size of the largest entry. The size decreases slowly, because large entries may follow small ones.
 func (st *streamState) recordSize(entries []resp.Entry) {
-	if len(entries) == 0 {
-		return
+	if len(entries) > 0 {
+		st.entryBytes = max(st.entryBytes*7/8, resp.LargestBody(entries), 1)
 	}
-	largest := 0
-	for i := range entries {
-		largest = max(largest, len(entries[i].Body))
-	}
-	st.entryBytes = max(st.entryBytes*7/8, largest, 1)
 }
 
 // acceptEntries stores entries that were read, and returns the new ones, the pending IDs without entry, and the malformed
