@@ -193,11 +193,7 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 	f.t.Helper()
 	var logs [failoverPartitions][]entry
 	for p := range logs {
-		entries, err := store.XRange(f.t.Context(), f.keys.InPartition("log", p), "-", "+").Result()
-		if err != nil {
-			f.t.Fatal(err)
-		}
-		for _, e := range entries {
+		for e := range logEntries(f.t, store, f.keys.InPartition("log", p)) {
 			at, _ := streamid.ParseEntry(e.ID, fmt.Sprint(e.Values["id"]))
 			logs[p] = append(logs[p], entry{fmt.Sprint(e.Values["hub"]), objectID(fmt.Sprint(e.Values["data"])), at})
 		}

@@ -278,7 +278,10 @@ func (l *losses) storm(long time.Duration) map[string]int {
 	for end := time.Now().Add(long); time.Now().Before(end); {
 		time.Sleep(time.Duration(200+
 			l.random.IntN(600)) * time.Millisecond) // random moments
-		done[l.strike()]++
+		began := time.Now()
+		what := l.strike()
+		l.t.Logf("%s: %s, in %s", began.Format(time.TimeOnly), what, time.Since(began).Round(time.Millisecond))
+		done[what]++
 	}
 	return done
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"maps"
 	"math/rand/v2"
 	"path/filepath"
@@ -94,16 +95,36 @@ func logKeys(t *testing.T, store redis.UniversalClient) (keys []string) {
 	return keys
 }
 
+// logEntries yields the entries of a partition of the log. It reads pages, because the log of a flood is too large for
+// one reply within the time limit of the client.
+func logEntries(t *testing.T, store redis.UniversalClient, key string) iter.Seq[redis.XMessage] {
+	t.Helper()
+	return func(yield func(redis.XMessage) bool) {
+		const pageLength = 500
+		for start := "-"; ; {
+			page, err := store.XRangeN(t.Context(), key, start, "+", pageLength).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range page {
+				if !yield(e) {
+					return
+				}
+			}
+			if len(page) < pageLength {
+				return
+			}
+			start = "(" + page[len(page)-1].ID
+		}
+	}
+}
+
 // numbersIn returns the numbers of each hub in the order of the log.
 func numbersIn(t *testing.T, store redis.UniversalClient) map[string][]int {
 	t.Helper()
 	found := make(map[string][]int)
 	for _, key := range logKeys(t, store) {
-		entries, err := store.XRange(t.Context(), key, "-", "+").Result()
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
+		for e := range logEntries(t, store, key) {
 			hub, n, err := numberOf(objectID(fmt.Sprint(e.Values["data"])))
 			if err != nil {
 				t.Fatal(err)
