@@ -28,7 +28,13 @@ func (l *losses) stopReaders() {
 			stopped = append(stopped, f)
 		}
 	}
+	// The flood stops while they read, so that they reach the close frame soon and the log stays small.
 	readOn := func(yes bool) {
+		if yes {
+			l.flooded.Store("")
+		} else {
+			l.flooded.Store(flooded)
+		}
 		for _, f := range stopped {
 			f.barrier.set(yes)
 		}
@@ -40,11 +46,7 @@ func (l *losses) stopReaders() {
 		}
 		return n
 	}
-	l.flooded.Store(flooded)
-	defer func() {
-		l.flooded.Store("")
-		readOn(true)
-	}()
+	defer readOn(true)
 	before := seen()
 	var look time.Time
 	testkit.Eventually(l.t, kind.name+" of "+flooded+" to be closed with 1013", func() error {
