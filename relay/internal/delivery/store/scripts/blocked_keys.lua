@@ -2,10 +2,7 @@
 -- delivery of each key can become due.
 -- KEYS: retry, records, arrivals, order, ordermembers. ARGV: the key after which to start or '', maximum number of keys.
 -- Returns the keys.
-
--- A full Redis rejects the first write of a script unless it can only free memory. A leader must start in a full Redis,
--- because its deliveries free memory. So the first write removes a member that does not exist.
-redis.call('ZREM', order, '')
+redis.call('ZREM', order, '') -- see retry_queue.lua
 
 local from, keys = '-', {}
 if ARGV[1] ~= '' then

@@ -1,6 +1,7 @@
 -- Disable a sink unless it is paused. Only an operator ends a pause.
 -- KEYS: state. ARGV: reason, since, config.
 -- Returns 1 if the sink was active, 2 if it was disabled with the same arguments, otherwise 0.
+redis.call('HDEL', KEYS[1], '') -- see retry_queue.lua
 local old = redis.call('HMGET', KEYS[1], 'state', 'reason', 'since')
 if old[1] == 'paused' then
   return 0

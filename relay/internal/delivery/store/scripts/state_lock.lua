@@ -1,5 +1,6 @@
 -- Lock a shared value. KEYS: shared. ARGV: mark, milliseconds to hold the lock.
 -- Returns {value}, or {} if it is locked.
+redis.call('HDEL', KEYS[1], '') -- see retry_queue.lua
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local state = redis.call('HMGET', KEYS[1], 'value', 'until')

@@ -1,4 +1,5 @@
 -- Unlock a shared value. KEYS: shared. ARGV: mark, 'keep' or 'release', value, milliseconds until it expires.
+redis.call('HDEL', KEYS[1], '') -- see retry_queue.lua
 local state = redis.call('HMGET', KEYS[1], 'mark', 'value')
 local is_locked = state[1] == ARGV[1]
 if ARGV[2] == 'keep' and (is_locked or not state[2]) then

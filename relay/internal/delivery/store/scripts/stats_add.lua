@@ -1,6 +1,7 @@
 -- Add to the statistics of a sink.
 -- KEYS: stats. ARGV: 1 if something was delivered, last error or '' and its age in milliseconds, then names of
 -- counters and what to add to each.
+redis.call('HDEL', KEYS[1], '') -- see retry_queue.lua
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 if ARGV[1] == '1' then

@@ -1,5 +1,6 @@
 -- Stop all attempts of a rate for a time. They then start at an even pace, without a burst.
 -- KEYS: rate. ARGV: microseconds to stop, interval in microseconds, burst.
+redis.call('HDEL', KEYS[1], '') -- see retry_queue.lua
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local state = redis.call('HMGET', KEYS[1], 'tat', 'rest')

@@ -1,0 +1,51 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Small values that deliveries need are stored in a full Redis too, because deliveries free memory. What stores another
+// event is rejected, such as the first retry of a delivery, which then stays in its queue.
+func TestStore_FullRedis(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ctx := t.Context()
+	limit := RateLimit{Rate: relay.Rate{Count: 10, Per: time.Second}, Burst: 1}
+	for _, op := range []struct {
+		name string
+		do   func() error
+	}{
+		{"pause a rate", func() error { return s.Rates.Cooldown(ctx, "shared", limit, time.Second) }},
+		{"change a shared value", func() error {
+			_, lock, err := s.SharedStates.ForSink(testSink).Lock(ctx, "thread", time.Minute)
+			if err != nil {
+				return err
+			}
+			return lock.Save(ctx, "1", time.Minute)
+		}},
+		{"record a failure", func() error { _, err := s.Failures.Record(ctx, testSink); return err }},
+		{"add statistics", func() error {
+			return s.Stats.Add(ctx, []StatsDelta{{Sink: testSink, Counters: map[string]int64{FieldRetried: 1}}}, func(int) {
+				t.Error("the statistics were not added")
+			})
+		}},
+		{"disable a sink", func() error {
+			_, err := s.States.Disable(ctx, testSink, "gone", "f1", disabledAt)
+			return err
+		}},
+	} {
+		if err := op.do(); err != nil {
+			t.Errorf("%s: %v", op.name, err)
+		}
+	}
+	d := Scheduled{ID: "b", Body: encodeRecord(t, newDelivery("b"))}
+	if _, err := s.Retries.Schedule(ctx, testSink, d, 0, time.Now()); err == nil {
+		t.Error("a full redis accepted a new retry")
+	}
+}
