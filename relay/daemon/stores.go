@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
@@ -65,7 +64,7 @@ func (s *stores) checkReady(ctx context.Context) error {
 // checkRoom returns a temporary error while the storage is full, so the inbox and the sources wait.
 func (s *stores) checkRoom() error {
 	if err := s.monitor.Check(); err != nil {
-		return fmt.Errorf("%w: %w", redisconn.ErrUnavailable, err)
+		return redisconn.NewFullError("store events", err)
 	}
 	return nil
 }

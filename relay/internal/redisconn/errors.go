@@ -16,6 +16,9 @@ var (
 	// ErrUnavailable means that Redis is unreachable or does not accept writes now. The operation may have been
 	// executed unless Redis itself rejected it.
 	ErrUnavailable = errors.New("redis is not available")
+	// ErrFull means that the memory of Redis has no room for the operation, which was not executed. It is always combined
+	// with ErrUnavailable.
+	ErrFull = errors.New("redis is full")
 	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in
 	// time. It is always combined with ErrUnavailable.
 	ErrTooFewReplicas = errors.New("too few replicas have it")
@@ -23,23 +26,32 @@ var (
 	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")
 )
 
-// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs.
+// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs. The state is ErrUnavailable or ErrFull.
 type unavailableError struct {
-	operation string
-	cause     error
+	operation    string
+	state, cause error
 }
 
 func (e *unavailableError) Error() string {
-	return e.operation + ": " + ErrUnavailable.Error() + ": " + e.cause.Error()
+	return e.operation + ": " + e.state.Error() + ": " + e.cause.Error()
 }
 
-func (e *unavailableError) Unwrap() []error { return []error{ErrUnavailable, e.cause} }
+func (e *unavailableError) Unwrap() []error { return []error{ErrUnavailable, e.state, e.cause} }
+
+// NewFullError returns an error for an operation that was not executed because the memory has no room. It wraps [ErrFull],
+// [ErrUnavailable] and the cause.
+func NewFullError(operation string, cause error) error {
+	return &unavailableError{operation: operation, state: ErrFull, cause: cause}
+}
 
 func newUnavailableError(operation string, cause error) error {
 	if errors.Is(cause, ErrUnavailable) {
 		return cause
 	}
-	return &unavailableError{operation: operation, cause: cause}
+	if IsOutOfMemory(cause) {
+		return NewFullError(operation, cause)
+	}
+	return &unavailableError{operation: operation, state: ErrUnavailable, cause: cause}
 }
 
 // WrapError adds the operation to err, and [ErrUnavailable] if a later attempt may succeed. It returns nil for nil.

@@ -13,16 +13,17 @@ import (
 const outageInterval = 10 * time.Second
 
 // OutageHandler summarizes the warnings and errors of all operations that fail because Redis is not available
-// ([ErrUnavailable]). It writes one record when an outage begins, one every ten seconds, and one after its end. Other
-// records pass unchanged. It is safe for concurrent use.
+// ([ErrUnavailable]) or full ([ErrFull]). It writes one record when such a state begins, one every ten seconds, and one
+// after its end. Other records pass unchanged. It is safe for concurrent use.
 type OutageHandler struct {
-	slog.Handler         // with the attributes and groups of the logger
-	outage       *outage // shared by all handlers that are derived from one
+	slog.Handler              // with the attributes and groups of the logger
+	unavailable, full *outage // shared by all handlers that are derived from one
 }
 
 // outage is the state of the current outage.
 type outage struct {
-	handler slog.Handler // without attributes
+	handler                       slog.Handler // without attributes
+	beginText, stillText, endText string
 
 	mu            sync.Mutex
 	began, latest time.Time // of failures, zero without an outage
@@ -33,7 +34,16 @@ type outage struct {
 
 // NewOutageHandler returns an OutageHandler that writes to h.
 func NewOutageHandler(h slog.Handler) *OutageHandler {
-	return &OutageHandler{Handler: h, outage: &outage{handler: h}}
+	return &OutageHandler{
+		Handler: h,
+		unavailable: &outage{
+			handler: h, beginText: "redis is not available", stillText: "redis is still not available",
+			endText: "redis is available again",
+		},
+		full: &outage{
+			handler: h, beginText: "redis is full", stillText: "redis is still full", endText: "redis has room again",
+		},
+	}
 }
 
 // Handle implements [slog.Handler].
@@ -51,17 +61,20 @@ func (h *OutageHandler) Handle(ctx context.Context, r slog.Record) error {
 	if cause == nil {
 		return h.Handler.Handle(ctx, r)
 	}
-	return h.outage.recordFailure(ctx, cause)
+	if errors.Is(cause, ErrFull) {
+		return h.full.recordFailure(ctx, cause)
+	}
+	return h.unavailable.recordFailure(ctx, cause)
 }
 
 // WithAttrs implements [slog.Handler].
 func (h *OutageHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &OutageHandler{Handler: h.Handler.WithAttrs(attrs), outage: h.outage}
+	return &OutageHandler{Handler: h.Handler.WithAttrs(attrs), unavailable: h.unavailable, full: h.full}
 }
 
 // WithGroup implements [slog.Handler].
 func (h *OutageHandler) WithGroup(name string) slog.Handler {
-	return &OutageHandler{Handler: h.Handler.WithGroup(name), outage: h.outage}
+	return &OutageHandler{Handler: h.Handler.WithGroup(name), unavailable: h.unavailable, full: h.full}
 }
 
 func (o *outage) recordFailure(ctx context.Context, cause error) error {
@@ -72,7 +85,7 @@ func (o *outage) recordFailure(ctx context.Context, cause error) error {
 	if o.began.IsZero() {
 		o.began, o.recorded = now, now
 		o.end = time.AfterFunc(outageInterval, o.recordEnd)
-		return o.write(ctx, slog.LevelWarn, "redis is not available", slog.Any("error", cause))
+		return o.write(ctx, slog.LevelWarn, o.beginText, slog.Any("error", cause))
 	}
 	o.end.Reset(outageInterval)
 	o.suppressed++
@@ -80,7 +93,7 @@ func (o *outage) recordFailure(ctx context.Context, cause error) error {
 		return nil
 	}
 	o.recorded = now
-	return o.write(ctx, slog.LevelWarn, "redis is still not available", slog.Any("error", cause),
+	return o.write(ctx, slog.LevelWarn, o.stillText, slog.Any("error", cause),
 		slog.String("duration", now.Sub(o.began).Round(time.Second).String()), slog.Int("suppressed_lines", o.suppressed))
 }
 
@@ -91,7 +104,7 @@ func (o *outage) recordEnd() {
 		return
 	}
 	// Nothing can be done about a record that cannot be written.
-	_ = o.write(context.Background(), slog.LevelInfo, "redis is available again",
+	_ = o.write(context.Background(), slog.LevelInfo, o.endText,
 		slog.String("duration", o.latest.Sub(o.began).Round(time.Second).String()),
 		slog.Int("suppressed_lines", o.suppressed))
 	o.began, o.suppressed = time.Time{}, 0

@@ -13,6 +13,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
+// redisError is an error reply of Redis.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
+func (redisError) RedisError() {}
+
 // An outage of 25 seconds with four failures a second makes four records. Other records pass.
 func TestOutageHandler_SummarizesOutage(t *testing.T) {
 	t.Parallel()
@@ -27,6 +34,7 @@ func TestOutageHandler_SummarizesOutage(t *testing.T) {
 			},
 		})))
 		unavailable := redisconn.WrapError("read the log", io.EOF)
+		full := redisconn.WrapError("store a retry", redisError("OOM command not allowed when used memory > 'maxmemory'."))
 		fail := func(times int) {
 			for i := range times {
 				log.With("component", i).Warn("reading failed", "error", unavailable)
@@ -37,6 +45,8 @@ func TestOutageHandler_SummarizesOutage(t *testing.T) {
 		log.Warn("delivery attempt failed", "error", errors.New("timeout"))
 		log.Info("informed", "error", unavailable)
 		time.Sleep(time.Minute)
+		log.Warn("storing failed", "error", full) // has a state of its own
+		time.Sleep(time.Second)
 		fail(1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -48,7 +58,9 @@ func TestOutageHandler_SummarizesOutage(t *testing.T) {
 			`level=WARN msg="delivery attempt failed" error=timeout`,
 			`level=INFO msg=informed ` + failure,
 			`level=INFO msg="redis is available again" duration=25s suppressed_lines=99`,
+			`level=WARN msg="redis is full" error="store a retry: redis is full: OOM command not allowed when used memory > 'maxmemory'."`,
 			`level=WARN msg="redis is not available" ` + failure,
+			`level=INFO msg="redis has room again" duration=0s suppressed_lines=0`,
 			`level=INFO msg="redis is available again" duration=0s suppressed_lines=0`,
 		}
 		if got := strings.Split(strings.TrimSpace(out.String()), "\n"); strings.Join(got, "\n") != strings.Join(want, "\n") {
