@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -175,6 +176,41 @@ func TestRedisFull(t *testing.T) {
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %d that are not the %d of the log", len(got), len(ids))
 	}
+}
+
+// TestRedisFull_DeadLetters publishes twice the memory of Redis while a destination rejects everything. The oldest
+// dead letters are dropped, so publishing continues, and another sink gets everything that was accepted.
+func TestRedisFull_DeadLetters(t *testing.T) {
+	t.Parallel()
+	const maxMemory, size = 24 << 20, 100_000
+	server := redistest.Start(t, "--maxmemory", strconv.Itoa(maxMemory))
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		status := http.StatusOK
+		if h.path == "/rejecting" {
+			status = http.StatusBadRequest
+		}
+		w.WriteHeader(status)
+	})
+	d := serve(t, daemonConfig{
+		redis: fmt.Sprintf("url: %q, retention: {max_bytes: 2MiB}", server.URL()),
+		sinks: webhookSink("rejecting", hooks.url+"/rejecting", "") + webhookSink("good", hooks.url+"/good", ""),
+	})
+	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`, strings.Repeat("x", size))
+	var ids []string
+	for len(ids) < 2*maxMemory/size {
+		r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: large})
+		if r.Status == http.StatusServiceUnavailable {
+			testkit.Eventually(t, "publishing to continue", d.Ready(http.StatusOK))
+			continue
+		}
+		var response struct{ Data struct{ IDs []string } }
+		if err := json.Unmarshal([]byte(r.Body), &response); r.Status != http.StatusAccepted || err != nil {
+			t.Fatalf("got %d %s, want 202 or 503", r.Status, r.Body)
+		}
+		ids = append(ids, response.Data.IDs...)
+	}
+	testkit.Eventually(t, "the good sink to get everything", hooks.acceptedAll("/good", ids))
+	testkit.Eventually(t, "the dropped dead letters in the log", d.Err.Contains(`"reason":"memory of redis"`))
 }
 
 // producer publishes notifications one at a time until it is stopped, and records the accepted ones.

@@ -2,9 +2,56 @@ package delivery
 
 import (
 	"context"
+	"math"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
+
+// deadLetterInterval is the time between two checks whether dead letters must be dropped.
+const deadLetterInterval = time.Second
+
+// limitDeadLetters drops dead letters while Redis is nearly full, until ctx ends. Without it, a destination that rejects all
+// events would stop publishing for all tenants.
+func (s *Service) limitDeadLetters(ctx context.Context) error {
+	tick := time.NewTicker(deadLetterInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if err := s.dropExcessDeadLetters(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("dead letters could not be dropped from a full redis", "error", err)
+		}
+	}
+}
+
+// dropExcessDeadLetters drops the oldest dead letters of each sink that has more than its part of the limit. It drops half of
+// what exceeds the part, because that may be enough. All nodes do this at once, and select the same ones.
+func (s *Service) dropExcessDeadLetters(ctx context.Context) error {
+	limit, sinks := s.opts.Memory.DeadLetterLimit(), s.sinks.list()
+	if limit == 0 || len(sinks) == 0 {
+		return nil
+	}
+	sizes, err := s.opts.Deliveries.DeadLetters.Sizes(ctx, sinkNames(sinks))
+	if err != nil {
+		return err
+	}
+	part := limit / int64(len(sinks))
+	for i, size := range sizes {
+		if size.Bytes <= part {
+			continue
+		}
+		excess := float64(size.Count) * float64(size.Bytes-part) / float64(size.Bytes)
+		if err := sinks[i].pipeline.DropOldestDeadLetters(ctx, int(math.Ceil(excess/2))); err != nil {
+			return err
+		}
+	}
+	s.opts.Memory.Measure(ctx)
+	return nil
+}
 
 // ListDeadLetters returns a page of dead letters.
 func (s *Service) ListDeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error) {

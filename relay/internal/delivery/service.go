@@ -36,6 +36,14 @@ const relayActor = "relay"
 // ConsumerGroup is the consumer group of all queues of sinks.
 const ConsumerGroup = "hubrelay"
 
+// Memory is the memory of Redis. See [storage.Monitor].
+type Memory interface {
+	dispatch.Memory
+	// DeadLetterLimit returns the memory that the dead letters of all sinks may keep together in bytes, or 0 while Redis has
+	// enough room.
+	DeadLetterLimit() int64
+}
+
 // Options configure a [Service]. All fields are required unless their comments say otherwise.
 type Options struct {
 	// Sinks are the sinks at the start. The service closes them.
@@ -51,8 +59,8 @@ type Options struct {
 
 	// Retention returns the retention of one partition of the log.
 	Retention func() eventlog.Retention
-	// Memory limits the memory of the queues.
-	Memory  dispatch.Memory
+	// Memory limits the memory of queues and dead letters.
+	Memory  Memory
 	Notices *notice.Publisher
 	// History records attempts and filters. It may be nil.
 	History *history.Recorder
@@ -163,6 +171,7 @@ func (s *Service) Start(ctx context.Context, group *lifecycle.Group) {
 	s.StartComponent(ctx, "retries", s.scheduler.Run)
 	s.StartComponent(ctx, "statistics of sinks", s.reporter.Run)
 	s.StartComponent(ctx, "metrics of sinks", s.updateMetrics)
+	s.StartComponent(ctx, "limit of dead letters", s.limitDeadLetters)
 	group.Start(ctx, "deliveries", func(ctx context.Context) error {
 		err := s.group.Run(ctx)
 		s.reporter.Flush(ctx)

@@ -23,8 +23,12 @@ const (
 	// resumeMargin is the share of the memory that must become free before publishing continues, so that it does not
 	// stop and start with each entry.
 	resumeMargin = 0.01
-	// queueShare is the share of the memory that the queues of sinks may take together.
-	queueShare = 0.25
+	// sinkShare is the share of the memory that the queues of sinks may take together. Their dead letters may always keep the
+	// same share.
+	sinkShare = 0.25
+	// deadLetterMargin is the share of the memory before the limit in which dead letters are limited, so that they do not
+	// stop publishing.
+	deadLetterMargin = 0.05
 )
 
 // Observer receives the measurements. Its method must not block.
@@ -51,8 +55,9 @@ type Monitor struct {
 	used atomic.Int64
 	max  atomic.Int64
 
-	mu     sync.Mutex // of Measure
-	logged time.Time
+	mu         sync.Mutex // of Measure
+	logged     time.Time
+	isReported bool // the end of this full state must be logged
 }
 
 // NewMonitor returns a monitor that allows everything until Run has measured.
@@ -82,7 +87,17 @@ func (m *Monitor) QueueLimit() (total int64, isFull bool) {
 	case m.full.Load() != nil:
 		return max(int64(maxMemory*(1-m.opts.Limit)/2), 1), true
 	}
-	return int64(maxMemory * queueShare), false
+	return int64(maxMemory * sinkShare), false
+}
+
+// DeadLetterLimit returns the memory that the dead letters of all sinks may keep together in bytes, or 0 for no limit. There
+// is a limit while publishing is stopped, or nearly so.
+func (m *Monitor) DeadLetterLimit() int64 {
+	maxMemory := float64(m.max.Load())
+	if maxMemory == 0 || float64(m.used.Load()) < maxMemory*(m.opts.Limit-deadLetterMargin) {
+		return 0
+	}
+	return max(int64(maxMemory*sinkShare), 1)
 }
 
 // NewFullError returns the error for publishers. state describes how full the storage is.
@@ -130,14 +145,18 @@ func (m *Monitor) Measure(ctx context.Context) {
 	switch {
 	case full:
 		m.full.Store(NewFullError(fmt.Sprintf("the storage of the relay is full (%.0f %%)", math.Floor(ratio*100))))
-		if !wasFull || time.Since(m.logged) >= logInterval {
-			m.logged = time.Now()
+		if time.Since(m.logged) >= logInterval { // not each time, because a full storage can change its state often
+			m.logged, m.isReported = time.Now(), true
 			m.opts.Log.Error("storage is full, publishing is stopped: raise redis.max_memory (or maxmemory of your "+
 				"Redis), lower redis.retention, or see `hubrelay sinks list` for sinks that do not deliver",
 				"used_bytes", memory.Used, "max_bytes", memory.Max)
 		}
 	case wasFull:
 		m.full.Store(nil)
+		if !m.isReported {
+			return
+		}
+		m.isReported = false
 		m.opts.Log.Info("storage has room again, publishing continues", "used_bytes", memory.Used,
 			"max_bytes", memory.Max)
 	}

@@ -44,6 +44,8 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 		{"full", redisconn.Memory{Used: 900, Max: 1000}, true},
 		{"slightly below", redisconn.Memory{Used: 895, Max: 1000}, true},
 		{"room again", redisconn.Memory{Used: 880, Max: 1000}, false},
+		{"full again, which is not logged", redisconn.Memory{Used: 950, Max: 1000}, true},
+		{"room a second time", redisconn.Memory{Used: 880, Max: 1000}, false},
 	} {
 		memory = step.memory
 		m.Measure(t.Context())
@@ -59,12 +61,12 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 			t.Errorf("%s: got error %v, want %s", step.name, err, relay.CodeStorageFull)
 		}
 	}
-	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "continues") {
-		t.Errorf("got %d errors in the log, want 1, and the end:\n%s", n, log.String())
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || strings.Count(log.String(), "continues") != 1 {
+		t.Errorf("got %d errors in the log, want 1, and its end:\n%s", n, log.String())
 	}
 }
 
-// The queues of sinks have a limit, and a lower one while publishing is stopped.
+// The queues of sinks have a limit, and a lower one while publishing is stopped. Dead letters have one from a bit earlier.
 func TestMonitor_QueueLimit(t *testing.T) {
 	t.Parallel()
 	var memory redisconn.Memory
@@ -84,6 +86,13 @@ func TestMonitor_QueueLimit(t *testing.T) {
 		m.Measure(t.Context())
 		if total, isFull := m.QueueLimit(); total > tt.total || total < tt.total*9/10 || isFull != tt.isFull {
 			t.Errorf("%+v: got %d, %t, want about %d, %t", memory, total, isFull, tt.total, tt.isFull)
+		}
+		want := int64(0)
+		if tt.memory.Used >= 850 && tt.memory.Max > 0 {
+			want = tt.memory.Max / 4
+		}
+		if got := m.DeadLetterLimit(); got != want {
+			t.Errorf("%+v: got a limit of dead letters of %d, want %d", memory, got, want)
 		}
 	}
 }

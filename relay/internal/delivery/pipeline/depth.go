@@ -58,8 +58,8 @@ func (t *depthTracker) removeOne() {
 	t.admission.SetDepth(t.depth)
 }
 
-// reportDropped reports dead letters that were dropped because there were too many.
-func (t *depthTracker) reportDropped(n int64) {
+// reportDropped reports dead letters that were dropped because there were too many. The reason names the limit.
+func (t *depthTracker) reportDropped(n int64, reason string) {
 	if n == 0 {
 		return
 	}
@@ -67,7 +67,7 @@ func (t *depthTracker) reportDropped(n int64) {
 	t.stats.addDropped(n)
 	t.dropped.Add(n)
 	if _, ok := t.droppedLog.Allow(); ok {
-		t.opts.Log.Error("oldest dead letters of the sink were dropped because there are as many as backlog allows; "+
-			"replay or drop dead letters, or raise backlog", "dropped_count", t.dropped.Swap(0), "backlog", t.opts.Backlog)
+		t.opts.Log.Error("oldest dead letters of the sink were dropped; replay or drop dead letters, or raise the limit",
+			"reason", reason, "dropped_count", t.dropped.Swap(0), "backlog", t.opts.Backlog)
 	}
 }

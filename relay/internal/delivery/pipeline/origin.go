@@ -30,7 +30,7 @@ func (o *outcomes) addDeadLetter(ctx context.Context, c store.Claim, e store.Dea
 		return err
 	})
 	if err == nil && held {
-		o.depth.reportDropped(dropped)
+		o.depth.reportDropped(dropped, "backlog")
 	}
 	return held, err
 }

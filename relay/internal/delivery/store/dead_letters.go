@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -184,6 +186,36 @@ func (s *DeadLetters) Add(
 		return 0, false, redisconn.WrapError("store dead letter", err)
 	}
 	return max(dropped, 0), dropped >= 0, nil
+}
+
+// DeadLetterSize is the size of the dead letters of a sink.
+type DeadLetterSize struct {
+	Count int64
+	Bytes int64 // in Redis, without their index
+}
+
+// Sizes returns the size of the dead letters of each sink.
+func (s *DeadLetters) Sizes(ctx context.Context, sinks []string) ([]DeadLetterSize, error) {
+	keys, counts := make([]string, len(sinks)), make([]*redis.IntCmd, len(sinks))
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, sink := range sinks {
+			keys[i] = DeadLettersKey(s.keys, sink)
+			counts[i] = pipe.XLen(ctx, keys[i])
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, redisconn.WrapError("count dead letters", err)
+	}
+	bytes, err := redisconn.KeySizes(ctx, s.client, keys)
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]DeadLetterSize, len(sinks))
+	for i := range sizes {
+		sizes[i] = DeadLetterSize{Count: counts[i].Val(), Bytes: bytes[i]}
+	}
+	return sizes, nil
 }
 
 // List lists a sink's dead letters. After five seconds it returns what it has found. The error wraps [ErrSelection] if
