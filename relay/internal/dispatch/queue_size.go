@@ -24,8 +24,9 @@ const (
 	// full for fullLogAge.
 	fullLogInterval = time.Minute
 	fullLogAge      = 5 * time.Second
-	// measureBytes is the size of new entries and copies after which the dispatcher measures the memory of Redis.
-	measureBytes = maxBytesPerScript
+	// measureShare is the share of the limit of all queues, as a divisor, after whose size in new entries and copies the
+	// dispatcher measures the memory of Redis.
+	measureShare = 16
 )
 
 // unknownSize makes the dispatcher measure a queue before it copies to it.
@@ -66,7 +67,7 @@ func (d *Dispatcher) isOverLimit(sink int) bool {
 // addBytes counts new bytes in Redis, and measures its memory if they are many.
 func (d *Dispatcher) addBytes(ctx context.Context, n int) {
 	d.bytesSinceMeasure += int64(n)
-	if d.bytesSinceMeasure >= measureBytes {
+	if total, _ := d.opts.Memory.QueueLimit(); total > 0 && d.bytesSinceMeasure >= total/measureShare {
 		d.bytesSinceMeasure = 0
 		d.opts.Memory.Measure(ctx)
 	}

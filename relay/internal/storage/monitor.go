@@ -78,16 +78,18 @@ func (m *Monitor) MaxMemory() int64 { return m.max.Load() }
 func (m *Monitor) UsedMemory() int64 { return m.used.Load() }
 
 // QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, or 0 if Redis has no
-// limit. It is a quarter of the memory or, while publishing is stopped and isFull set, half of the rest.
+// limit. It is a quarter of the memory. The less memory is left until publishing stops, the lower it is, so that many queues
+// that are filled at once do not exceed the memory. While publishing is stopped and isFull set, it is half of the rest.
 func (m *Monitor) QueueLimit() (total int64, isFull bool) {
-	maxMemory := float64(m.max.Load())
-	switch {
-	case maxMemory == 0:
+	maxMemory, used := float64(m.max.Load()), float64(m.used.Load())
+	if maxMemory == 0 {
 		return 0, false
-	case m.full.Load() != nil:
-		return max(int64(maxMemory*(1-m.opts.Limit)/2), 1), true
 	}
-	return int64(maxMemory * sinkShare), false
+	lowest := max(maxMemory*(1-m.opts.Limit)/2, 1)
+	if m.full.Load() != nil {
+		return int64(lowest), true
+	}
+	return int64(min(maxMemory*sinkShare, lowest+max(maxMemory*m.opts.Limit-used, 0))), false
 }
 
 // DeadLetterLimit returns the memory that the dead letters of all sinks may keep together in bytes, or 0 for no limit. There

@@ -77,7 +77,9 @@ func TestMonitor_QueueLimit(t *testing.T) {
 		isFull bool
 	}{
 		{redisconn.Memory{Used: 1000}, 0, false},
-		{redisconn.Memory{Used: 899, Max: 1000}, 250, false},
+		{redisconn.Memory{Used: 699, Max: 1000}, 250, false},
+		{redisconn.Memory{Used: 800, Max: 1000}, 150, false},
+		{redisconn.Memory{Used: 899, Max: 1000}, 51, false},
 		{redisconn.Memory{Used: 900, Max: 1000}, 50, true},
 		{redisconn.Memory{Used: 895, Max: 1000}, 50, true},
 		{redisconn.Memory{Used: 700, Max: 1000}, 250, false},
