@@ -153,7 +153,7 @@ type Dispatcher struct {
 	backlogs          []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
 	shares            []accountShare // by sink
 	mustCount         bool           // one of them must be counted
-	sizes             []queueSize    // by sink
+	sizes             []int64        // by sink: about an upper bound of the memory of its queue and scheduled retries
 	nextSpaceCheck    time.Time
 	bytesSinceMeasure int64 // added to the log and to queues
 	readSize          eventlog.ReadSize
@@ -163,12 +163,12 @@ type Dispatcher struct {
 	unmatchedTo       string // no sink matches an entry after position and up to here
 	unmatched         int    // number of these entries
 	generation        int64
-	joinedAt          []string        // by sink: the position after which its entries begin, "" if it is not active
-	allJoined         bool            // all sinks are active and have joined before position
-	catchingUpSinks   map[int]string  // position of each sink that catches up
-	dropped           []int64         // by sink: not yet logged
-	copied            []int           // by sink: in the current enqueue
-	excluded          []excludedEntry // not recorded yet
+	joinedAt          []string         // by sink: the position after which its entries begin, "" if it is not active
+	allJoined         bool             // all sinks are active and have joined before position
+	catchUps          map[int]*catchUp // by sink, only those that catch up
+	dropped           []int64          // by sink: not yet logged
+	copied            []int            // by sink: in the current enqueue
+	excluded          []excludedEntry  // not recorded yet
 	scratch           []int
 }
 
@@ -214,14 +214,16 @@ func (d *Dispatcher) Reload(m *Matcher) {
 func (d *Dispatcher) useMatcher(m *Matcher) {
 	list := m.Sinks()
 	former := make(map[string]accountShare, len(d.shares))
-	formerSizes := make(map[string]queueSize, len(d.sizes))
+	formerSizes, formerCatchUps := make(map[string]int64, len(d.sizes)), make(map[string]*catchUp, len(d.catchUps))
 	for i, name := range d.sinks {
 		former[name], formerSizes[name] = d.shares[i], d.sizes[i]
+		formerCatchUps[name] = d.catchUps[i]
 	}
 	d.matcher, d.sinks, d.backlogs, d.shares, d.sizes = m, nil, nil, nil, nil
 	d.fromStart = make(map[string]bool, len(list))
 	d.dropped, d.copied = make([]int64, len(list)), make([]int, len(list))
-	for _, s := range list {
+	d.catchUps = make(map[int]*catchUp)
+	for i, s := range list {
 		d.sinks = append(d.sinks, s.Name)
 		d.backlogs = append(d.backlogs, partitionShare(s.Backlog, d.opts.Partitions))
 		share := newAccountShare(shareLimit(d.backlogs[len(d.backlogs)-1], s.AccountShare))
@@ -231,9 +233,12 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 		d.shares = append(d.shares, share)
 		size, ok := formerSizes[s.Name]
 		if !ok {
-			size.bytes = unknownSize
+			size = unknownSize
 		}
 		d.sizes = append(d.sizes, size)
+		if c := formerCatchUps[s.Name]; c != nil {
+			d.catchUps[i] = c
+		}
 		d.fromStart[s.Name] = s.FromStart
 	}
 }
@@ -272,8 +277,9 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	d.leading.Store(true)
 	d.recorded = nil
 	for i := range d.shares {
-		d.shares[i].mustCount, d.sizes[i] = true, queueSize{bytes: unknownSize} // another node may have filled the queues
+		d.shares[i].mustCount, d.sizes[i] = true, unknownSize // another node may have filled the queues
 	}
+	d.catchUps = nil
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
 		d.leading.Store(false)
@@ -378,20 +384,26 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 	}
 	d.position, d.unmatchedTo, d.unmatched, d.generation = s.Position, s.Position, 0, s.Generation
 	d.discardExcluded()
-	d.joinedAt, d.catchingUpSinks, d.allJoined = make([]string, len(d.sinks)), make(map[int]string), true
+	former := d.catchUps
+	d.joinedAt, d.catchUps, d.allJoined = make([]string, len(d.sinks)), make(map[int]*catchUp), true
 	for i, name := range d.sinks {
 		if position, ok := s.Active[name]; ok {
 			d.joinedAt[i] = position
-			d.sizes[i].isFull, d.sizes[i].isDetached = false, false
 			d.allJoined = d.allJoined && streamid.Compare(position, d.position) <= 0
 			continue
 		}
 		d.allJoined = false
-		if position, ok := s.CatchingUp[name]; ok {
-			d.catchingUpSinks[i] = position
-			if err := d.logTrimmedSince(ctx, name, position); err != nil {
-				return err
-			}
+		position, ok := s.CatchingUp[name]
+		if !ok {
+			continue
+		}
+		if c := former[i]; c != nil {
+			c.position, d.catchUps[i] = position, c
+			continue
+		}
+		d.catchUps[i] = &catchUp{position: position}
+		if err := d.logTrimmedSince(ctx, name, position); err != nil {
+			return err
 		}
 	}
 	d.recordSinks(ctx)

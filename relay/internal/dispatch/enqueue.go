@@ -98,7 +98,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 				r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
 				copied += len(found) * len(list[n].Data)
 				for _, i := range found {
-					d.sizes[i].add(&list[n])
+					d.sizes[i] += sizeOf(&list[n])
 				}
 			}
 		}
@@ -164,7 +164,7 @@ func (d *Dispatcher) filterJoined(found []int, from int, cursor string) []int {
 
 func (d *Dispatcher) setPosition(to string) {
 	d.position, d.unmatchedTo, d.unmatched = to, to, 0
-	if d.allJoined || len(d.catchingUpSinks) > 0 {
+	if d.allJoined || len(d.catchUps) > 0 {
 		return
 	}
 	for _, at := range d.joinedAt {
@@ -202,73 +202,4 @@ func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueRe
 		d.opts.Logger.Error("log entries were trimmed before they were enqueued",
 			"partition", d.opts.Partition, "entry_count", result.Trimmed)
 	}
-}
-
-var closedChannel = func() <-chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
-
-// catchUpSignal returns a closed channel while a sink with space in its queue has to catch up, otherwise nil.
-func (d *Dispatcher) catchUpSignal() <-chan struct{} {
-	if len(d.listCatchingUp(false)) > 0 {
-		return closedChannel
-	}
-	return nil
-}
-
-// catchUpSink takes one step with one of the sinks that catch up and have space. It returns true if the state must be read
-// again, for example because the sink has caught up.
-func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
-	sink := d.listCatchingUp(false)[0] // in the random order of a map
-	position := d.catchingUpSinks[sink]
-	space, err := d.measureSpace(ctx, sink)
-	if err != nil || space == 0 {
-		return false, err
-	}
-	list, _, err := d.readLog(ctx, position)
-	if err != nil {
-		return false, err
-	}
-	r := d.newRequest(position)
-	filter := &d.matcher.Sinks()[sink].Filter
-	n, copied := 0, 0 // entries, bytes
-	for ; n < len(list) && copied < space; n++ {
-		if !filter.Match(list[n]) {
-			continue
-		}
-		if found := d.admitMatches(&list[n], []int{sink}, 0); len(found) > 0 {
-			r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
-			copied += len(list[n].Data) + entryOverhead
-			d.sizes[sink].add(&list[n])
-		}
-	}
-	r.CatchUpSink, r.To, r.EntriesCovered = d.sinks[sink], position, n
-	switch {
-	case n > 0:
-		r.To = list[n-1].Cursor
-	case streamid.Compare(d.position, position) > 0:
-		r.To = d.position
-	}
-	result, err := d.opts.Queues.Enqueue(ctx, r)
-	if err != nil || !result.Committed {
-		return true, err
-	}
-	d.recordResult(r, result)
-	d.recordExcluded()
-	d.addBytes(ctx, copied)
-	if result.CaughtUp {
-		if !d.sizes[sink].isDetached {
-			d.opts.Logger.InfoContext(ctx, "a sink has caught up with the log",
-				"sink", r.CatchUpSink, "partition", d.opts.Partition)
-		}
-		d.sizes[sink].isDetached = false
-		return true, nil
-	}
-	d.catchingUpSinks[sink] = r.To
-	if d.mustCount {
-		return false, d.countAccounts(ctx)
-	}
-	return false, nil
 }
