@@ -198,7 +198,7 @@ func TestSinkAdmin_Operations(t *testing.T) {
 	}
 }
 
-// If Redis is full, the sinks are listed with their counts.
+// If Redis is full, the sinks are listed with their counts, and a replay is rejected.
 func TestSinkAdmin_ListsSinksOfFullRedis(t *testing.T) {
 	t.Parallel()
 	sink := &fakeSink{}
@@ -217,6 +217,11 @@ func TestSinkAdmin_ListsSinksOfFullRedis(t *testing.T) {
 	sink.mu.Unlock()
 	testkit.WaitFor(t, "the end of the attempt", shows("in_flight", 0))
 	testkit.WaitFor(t, "its count", shows("delivered", 1))
+	err, _ := r.call(503, "POST", "/api/sinks/one/replay", `{"after":"0-0"}`)["error"].(map[string]any)
+	if detail := fmt.Sprint(err["detail"]); err["code"] != "503.storage-full" ||
+		!strings.Contains(detail, "0 were scheduled before") || !strings.Contains(detail, "continue after 0-0") {
+		t.Errorf("replay: got %v", err)
+	}
 }
 
 func (r *runningDaemon) testPause(sink *fakeSink) {

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
@@ -96,7 +97,10 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 	}
 	*auditDetail(r) = fmt.Sprintf(outcome+", %d skipped, complete: %t; %s", result.Scheduled, result.Waiting,
 		result.Complete, describeReplay(request))
-	if errors.Is(err, store.ErrFull) {
+	switch {
+	case errors.Is(err, redisconn.ErrFull):
+		err = replayStorageError(result)
+	case errors.Is(err, store.ErrFull):
 		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
 		if result.Next != "" {
 			err = backlogFullError(result.Scheduled, "fix the destination and wait until the backlog shrinks, or "+
@@ -106,4 +110,15 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 	return adminapi.ReplayResult{
 		Replayed: result.Scheduled, Skipped: result.Waiting, Complete: result.Complete, DryRun: request.DryRun,
 	}, err
+}
+
+// replayStorageError returns the error of a replay that a nearly full Redis ended.
+func replayStorageError(r replay.Result) error {
+	advice := "then repeat"
+	if r.Next != "" {
+		advice = "then continue after " + r.Next
+	}
+	return relay.NewError(relay.CodeStorageFull, fmt.Sprintf("the storage of the relay is nearly full; %d were scheduled "+
+		"before: wait until the sinks have delivered some, or raise redis.max_memory, %s", r.Scheduled, advice)).
+		WithExtra("replayed", r.Scheduled)
 }

@@ -59,6 +59,7 @@ func (s *Service) ReplaySink(
 	}
 	replayer := replay.Replayer{
 		Log: replayLog{s.opts.Log, s.opts.Queues}, Retries: &s.opts.Deliveries.Retries, States: &s.opts.Deliveries.States,
+		Memory: s.opts.Memory,
 	}
 	return replayer.Replay(ctx, replay.Request{
 		Sink: name, Filter: sink.filter, Ordering: sink.ordering(), Partitions: s.keys.Partitions(), After: after,

@@ -28,6 +28,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // relayActor is the actor of changes that the relay makes on its own.
@@ -39,6 +40,7 @@ const ConsumerGroup = "hubrelay"
 // Memory is the memory of Redis. See [storage.Monitor].
 type Memory interface {
 	dispatch.Memory
+	replay.Memory
 	// DeadLetterLimit returns the memory that the dead letters of all sinks may keep together in bytes, or 0 while Redis has
 	// enough room.
 	DeadLetterLimit() int64

@@ -12,10 +12,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // maxPageSize is the maximum number of log entries that are read and scheduled at once.
 const maxPageSize = 100
+
+var errNearlyFull = errors.New("publishing would stop soon")
 
 // Log is the part of the log and the queues that a replay uses. Packages eventlog and queue implement it.
 type Log interface {
@@ -48,11 +51,20 @@ var (
 	_ StateStore = (*store.States)(nil)
 )
 
+// Memory is the memory of Redis.
+type Memory interface {
+	// Measure updates IsNearlyFull.
+	Measure(ctx context.Context)
+	// IsNearlyFull reports whether publishing stops soon.
+	IsNearlyFull() bool
+}
+
 // Replayer replays the log for sinks. It may be used concurrently.
 type Replayer struct {
 	Log     Log
 	Retries RetryStore
 	States  StateStore
+	Memory  Memory
 }
 
 // Selection selects notifications that a sink receives again. The filter of the sink must match them, too.
@@ -100,8 +112,8 @@ type Result struct {
 	Waiting int
 	// Complete is false if the log does not contain everything after the requested position.
 	Complete bool
-	// Next is the position at which a replay that ended with [store.ErrFull] can continue. It is set only if the log
-	// has one partition.
+	// Next is the position at which a replay that ended with [store.ErrFull] or [redisconn.ErrFull] can continue. It is set only
+	// if the log has one partition.
 	Next string
 }
 
@@ -116,7 +128,8 @@ func PositionAt(t time.Time) string {
 
 // Replay schedules everything that passed the sink's filter before, due at once and with the same IDs. What is still
 // waiting for the sink stays unchanged. Replay leaves half of the time of Redis to others. If the retry queue is full,
-// it returns [store.ErrFull]. After an error, the result describes what was done, and a repetition is safe.
+// it returns [store.ErrFull]. If Redis is nearly full, it returns an error that wraps [redisconn.ErrFull], so that a replay does
+// not stop publishing. After an error, the result describes what was done, and a repetition is safe.
 func (r Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 	result := Result{Complete: true}
 	for partition := range q.Partitions {
@@ -173,7 +186,7 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 		}
 		size.Record(largest)
 		processed, err := r.schedulePage(ctx, q, partition, matching, result)
-		if errors.Is(err, store.ErrFull) && q.Partitions == 1 {
+		if (errors.Is(err, store.ErrFull) || errors.Is(err, redisconn.ErrFull)) && q.Partitions == 1 {
 			if result.Next = before; processed > 0 {
 				result.Next = matching[processed-1].Cursor
 			}
@@ -220,6 +233,9 @@ func (r Replayer) schedulePage(
 		result.Scheduled += len(deliveries)
 		result.Waiting += len(list) - len(deliveries)
 		return len(list), nil
+	}
+	if r.Memory.Measure(ctx); r.Memory.IsNearlyFull() {
+		return 0, redisconn.NewFullError("replay", errNearlyFull)
 	}
 	added, seen, err := r.Retries.ScheduleAll(ctx, q.Sink, q.Backlog, deliveries)
 	if err != nil {

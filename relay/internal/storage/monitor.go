@@ -26,9 +26,9 @@ const (
 	// sinkShare is the share of the memory that the queues of sinks may take together. Their dead letters may always keep the
 	// same share.
 	sinkShare = 0.25
-	// deadLetterMargin is the share of the memory before the limit in which dead letters are limited, so that they do not
-	// stop publishing.
-	deadLetterMargin = 0.05
+	// nearlyFullMargin is the share of the memory before the limit in which dead letters are limited and replays rejected, so
+	// that they do not stop publishing.
+	nearlyFullMargin = 0.05
 )
 
 // Observer receives the measurements. Its method must not block.
@@ -92,21 +92,26 @@ func (m *Monitor) QueueLimit() (total int64, isFull bool) {
 	return int64(min(maxMemory*sinkShare, lowest+max(maxMemory*m.opts.Limit-used, 0))), false
 }
 
-// DeadLetterLimit returns the memory that the dead letters of all sinks may keep together in bytes, or 0 for no limit. There
-// is a limit while publishing is stopped, or nearly so.
-func (m *Monitor) DeadLetterLimit() int64 {
+// IsNearlyFull reports whether publishing is stopped or stops soon.
+func (m *Monitor) IsNearlyFull() bool {
 	maxMemory := float64(m.max.Load())
-	if maxMemory == 0 || float64(m.used.Load()) < maxMemory*(m.opts.Limit-deadLetterMargin) {
+	return maxMemory > 0 && float64(m.used.Load()) >= maxMemory*(m.opts.Limit-nearlyFullMargin)
+}
+
+// DeadLetterLimit returns the memory that the dead letters of all sinks may keep together in bytes, or 0 for no limit. There
+// is a limit only in a nearly full Redis.
+func (m *Monitor) DeadLetterLimit() int64 {
+	if !m.IsNearlyFull() {
 		return 0
 	}
-	return max(int64(maxMemory*sinkShare), 1)
+	return max(int64(float64(m.max.Load())*sinkShare), 1)
 }
 
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
 	return relay.NewError(relay.CodeStorageFull, state+", so nothing was stored; repeat the request later. The "+
 		"operator of the relay can free space: raise redis.max_memory (or maxmemory of your Redis), lower "+
-		"redis.retention, or see `hubrelay sinks list` for sinks that do not deliver")
+		"redis.retention, or see `hubrelay sinks list` for sinks that do not deliver or have many dead letters")
 }
 
 // Run measures until ctx ends, and returns nil. While Redis does not respond, the last result applies.
@@ -150,7 +155,7 @@ func (m *Monitor) Measure(ctx context.Context) {
 		if time.Since(m.logged) >= logInterval { // not each time, because a full storage can change its state often
 			m.logged, m.isReported = time.Now(), true
 			m.opts.Log.Error("storage is full, publishing is stopped: raise redis.max_memory (or maxmemory of your "+
-				"Redis), lower redis.retention, or see `hubrelay sinks list` for sinks that do not deliver",
+				"Redis), lower redis.retention, or see `hubrelay sinks list` for sinks that do not deliver or have many dead letters",
 				"used_bytes", memory.Used, "max_bytes", memory.Max)
 		}
 	case wasFull:

@@ -13,6 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
@@ -91,6 +92,12 @@ func TestBacklog_LimitsReplay(t *testing.T) {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	// Deliveries that are scheduled already need no space.
+	e.nearlyFull = true
+	got, err = e.replay(ctx, log, request)
+	if !errors.Is(err, redisconn.ErrFull) || got.Scheduled != 0 || got.Next != "0-0" {
+		t.Errorf("nearly full: %+v, %v", got, err)
+	}
+	e.nearlyFull = false
 	got, err = e.replay(ctx, log, request)
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)

@@ -101,6 +101,8 @@ type env struct {
 	store  *store.Store
 	// wrap replaces a pipeline for the scheduler. It may be nil.
 	wrap func(*Pipeline) retry.Sink
+	// nearlyFull is the memory of Redis for replays.
+	nearlyFull bool
 }
 
 func newEnv(t *testing.T) *env {
@@ -269,8 +271,16 @@ func (e *env) poll(maxClaims int, lease time.Duration) store.PollResult {
 }
 
 func (e *env) replay(ctx context.Context, log replay.Log, q replay.Request) (replay.Result, error) {
-	return replay.Replayer{Log: log, Retries: &e.store.Retries, States: &e.store.States}.Replay(ctx, q)
+	return replay.Replayer{
+		Log: log, Retries: &e.store.Retries, States: &e.store.States, Memory: e,
+	}.Replay(ctx, q)
 }
+
+// Measure implements [replay.Memory].
+func (e *env) Measure(context.Context) {}
+
+// IsNearlyFull implements [replay.Memory].
+func (e *env) IsNearlyFull() bool { return e.nearlyFull }
 
 // reporterOf returns a reporter of one pipeline.
 func reporterOf(e *env, p *Pipeline) *Reporter {

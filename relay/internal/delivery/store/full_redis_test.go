@@ -7,11 +7,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Small values that deliveries need are stored in a full Redis too, because deliveries free memory. What stores another
-// event is rejected, such as the first retry of a delivery, which then stays in its queue.
+// Small values that deliveries need are stored in a full Redis too, because deliveries free memory. Dead letters can be stored
+// and replayed, because their event leaves another key. A new retry is rejected, because its event can stay in its queue.
 func TestStore_FullRedis(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
+	s.addDeadLetters(t, "dead")
 	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -35,6 +36,10 @@ func TestStore_FullRedis(t *testing.T) {
 				t.Error("the statistics were not added")
 			})
 		}},
+		{"replay a dead letter", func() error {
+			_, err := s.DeadLetters.Replay(ctx, testSink, []string{"dead"}, ReplayOptions{})
+			return err
+		}},
 		{"disable a sink", func() error {
 			_, err := s.States.Disable(ctx, testSink, "gone", "f1", disabledAt)
 			return err
@@ -44,6 +49,7 @@ func TestStore_FullRedis(t *testing.T) {
 			t.Errorf("%s: %v", op.name, err)
 		}
 	}
+	s.addDeadLetters(t, "new")
 	d := Scheduled{ID: "b", Body: encodeRecord(t, newDelivery("b"))}
 	if _, err := s.Retries.Schedule(ctx, testSink, d, 0, time.Now()); err == nil {
 		t.Error("a full redis accepted a new retry")

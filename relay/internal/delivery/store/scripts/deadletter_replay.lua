@@ -7,6 +7,7 @@ local function is_json(text)
   return (pcall(cjson.decode, text))
 end
 
+redis.call('ZREM', KEYS[1], '') -- see retry_queue.lua
 local due = now()
 local max = tonumber(ARGV[1])
 local moved, unreadable = 0, 0

@@ -1,7 +1,7 @@
 -- The retry queue of a sink. This is the start of every script that changes it.
 -- KEYS[1..3]: retry, records, arrivals. The last two: order, ordermembers. A script's own keys are between them.
 -- A full Redis rejects the first write of a script unless that write can only free memory, and no write after it.
--- Scripts that shorten the queue or that deliveries need therefore start with a removal, perhaps of nothing.
+-- Scripts that shorten the queue, move an event, or store a small value therefore start with a removal, perhaps of nothing.
 local order, members = KEYS[#KEYS - 1], KEYS[#KEYS]
 
 -- never is the due time of a delivery that waits for another one with its ordering key. It is in the year 2255.
