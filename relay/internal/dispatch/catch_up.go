@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
@@ -15,6 +16,12 @@ const (
 	minSpaceInterval = 20 * time.Millisecond
 	maxSpaceInterval = time.Second
 	spaceShare       = 50
+	// stuckInterval is the minimum time between two measurements of the queues of stuck sinks. A sink is stuck if its queue has not
+	// shrunk for stuckAge.
+	stuckInterval = time.Second
+	stuckAge      = time.Second
+	// pageAge is the maximum age of a page of the log that several steps of catching up use.
+	pageAge = time.Second
 	// fullLogInterval is the minimum time between two log messages about full queues. A message names the queues that have been
 	// full for fullLogAge.
 	fullLogInterval = time.Minute
@@ -31,14 +38,46 @@ type catchUp struct {
 	fullSince time.Time
 	// isDetached is set if the sink was detached.
 	isDetached bool
+	// isStuck is set while a full queue does not shrink. Many stuck sinks must not slow the others down, so they are measured
+	// rarely, and others get a larger part of the memory.
+	isStuck bool
+	// bytes is the size of the full queue when it was last measured, and shrunkAt the time when it had become smaller.
+	bytes    int64
+	shrunkAt time.Time
 }
 
-// setFull sets whether the queue has no space.
-func (c *catchUp) setFull(isFull bool) {
-	if isFull && !c.isFull {
-		c.fullSince = time.Now()
+// recordSize records the measured size of a full queue.
+func (c *catchUp) recordSize(bytes int64) {
+	now := time.Now()
+	if bytes < c.bytes || c.shrunkAt.Before(c.fullSince) {
+		c.shrunkAt = now
+	}
+	c.bytes, c.isStuck = bytes, now.Sub(c.shrunkAt) >= stuckAge
+}
+
+// setFull sets whether the queue of a sink that catches up has no space.
+func (d *Dispatcher) setFull(sink int, isFull bool) {
+	c := d.catchUps[sink]
+	switch now := time.Now(); {
+	case !isFull:
+		c.isStuck = false
+	case !c.isFull:
+		c.fullSince = now
+		if check := now.Add(d.spaceInterval); check.Before(d.nextSpaceCheck) {
+			d.nextSpaceCheck = check
+		}
 	}
 	c.isFull = isFull
+}
+
+// countStuck updates the number of stuck sinks.
+func (d *Dispatcher) countStuck() {
+	d.stuckCount = 0
+	for _, c := range d.catchUps {
+		if c.isStuck {
+			d.stuckCount++
+		}
+	}
 }
 
 // detachFull detaches the sinks with a full queue. It returns true if the state must be read again.
@@ -78,8 +117,8 @@ func (d *Dispatcher) detachFull(ctx context.Context) (again bool, err error) {
 		if streamid.Compare(d.joinedAt[i], position) > 0 {
 			position = d.joinedAt[i]
 		}
-		d.catchUps[i] = &catchUp{position: position, isFull: true, fullSince: time.Now(), isDetached: true}
-		d.joinedAt[i] = ""
+		d.catchUps[i], d.joinedAt[i] = &catchUp{position: position, isDetached: true}, ""
+		d.setFull(i, true)
 	}
 	return false, nil
 }
@@ -118,10 +157,10 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	if state.setFull(space == 0); space == 0 {
+	if d.setFull(sink, space == 0); space == 0 {
 		return false, nil
 	}
-	list, _, err := d.readLog(ctx, state.position)
+	list, err := d.readPage(ctx, state.position)
 	if err != nil {
 		return false, err
 	}
@@ -168,17 +207,74 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 
 // checkSpace measures the full queues. Those with space are no longer full.
 func (d *Dispatcher) checkSpace(ctx context.Context) error {
-	full, start := d.listCatchingUp(true), time.Now()
-	if err := d.measureQueues(ctx, full); err != nil {
+	var moving, stuck []int
+	for _, i := range d.listCatchingUp(true) {
+		if d.catchUps[i].isStuck {
+			stuck = append(stuck, i)
+		} else {
+			moving = append(moving, i)
+		}
+	}
+	interval, err := d.measureFull(ctx, moving)
+	if err != nil {
 		return err
 	}
-	interval := spaceShare * time.Since(start) * time.Duration(max(d.opts.Partitions, 1))
-	d.nextSpaceCheck = time.Now().Add(min(max(minSpaceInterval, interval), maxSpaceInterval)) // one slow reply is no load
-	for _, i := range full {
-		limit := d.queueLimit(i)
-		d.catchUps[i].setFull(limit > 0 && d.sizes[i] > limit/2) // few large steps are cheaper than many small ones
+	d.spaceInterval = min(max(minSpaceInterval, interval), maxSpaceInterval) // one slow reply is no load
+	d.nextSpaceCheck = time.Now().Add(d.spaceInterval)
+	if len(stuck) > 0 && !time.Now().Before(d.nextStuckCheck) {
+		if interval, err = d.measureFull(ctx, stuck); err != nil {
+			return err
+		}
+		d.nextStuckCheck = time.Now().Add(max(stuckInterval, interval))
 	}
+	if len(moving) == 0 {
+		d.nextSpaceCheck = d.nextStuckCheck
+	}
+	d.countStuck()
 	return nil
+}
+
+// measureFull measures full queues. It returns the time after which the next measurement does not exceed its share of the
+// time.
+func (d *Dispatcher) measureFull(ctx context.Context, sinks []int) (time.Duration, error) {
+	if len(sinks) == 0 {
+		return 0, nil
+	}
+	start := time.Now()
+	if err := d.measureQueues(ctx, sinks); err != nil {
+		return 0, err
+	}
+	interval := spaceShare * time.Since(start) * time.Duration(max(d.opts.Partitions, 1))
+	for _, i := range sinks {
+		d.catchUps[i].recordSize(d.sizes[i])
+		limit := d.queueLimit(i)
+		d.setFull(i, limit > 0 && d.sizes[i] > limit/2) // few large steps are cheaper than many small ones
+	}
+	return interval, nil
+}
+
+// logPage is a page of the log. Sinks that catch up read it together, because each takes only as much as its queue has space.
+type logPage struct {
+	after  string
+	list   []relay.Notification
+	readAt time.Time
+}
+
+// readPage returns notifications after a position in the log.
+func (d *Dispatcher) readPage(ctx context.Context, after string) ([]relay.Notification, error) {
+	if p := &d.page; len(p.list) > 0 && time.Since(p.readAt) < pageAge && streamid.Compare(after, p.after) >= 0 &&
+		streamid.Compare(after, p.list[len(p.list)-1].Cursor) < 0 {
+		first, _ := slices.BinarySearchFunc(p.list, after, func(n relay.Notification, after string) int {
+			if streamid.Compare(n.Cursor, after) > 0 {
+				return 1
+			}
+			return -1
+		})
+		return p.list[first:], nil
+	}
+	list, _, err := d.readLog(ctx, after)
+	d.page = logPage{after: after, list: list, readAt: time.Now()}
+	return list, err
 }
 
 // keepAfter returns the position after which the log must stay for the sinks that catch up, or "".

@@ -155,7 +155,9 @@ type Dispatcher struct {
 	mustCount         bool           // one of them must be counted
 	sizes             []int64        // by sink: about an upper bound of the memory of its queue and scheduled retries
 	nextSpaceCheck    time.Time
-	bytesSinceMeasure int64 // added to the log and to queues
+	nextStuckCheck    time.Time
+	spaceInterval     time.Duration // from a queue that becomes full to the next space check
+	bytesSinceMeasure int64         // added to the log and to queues
 	readSize          eventlog.ReadSize
 	fullLogged        time.Time
 	fromStart         map[string]bool
@@ -166,6 +168,8 @@ type Dispatcher struct {
 	joinedAt          []string         // by sink: the position after which its entries begin, "" if it is not active
 	allJoined         bool             // all sinks are active and have joined before position
 	catchUps          map[int]*catchUp // by sink, only those that catch up
+	stuckCount        int              // of catchUps
+	page              logPage          // of the last catch-up step
 	dropped           []int64          // by sink: not yet logged
 	copied            []int            // by sink: in the current enqueue
 	excluded          []excludedEntry  // not recorded yet
@@ -336,6 +340,7 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	for {
 		var spaceCheck <-chan time.Time
 		if len(d.listCatchingUp(true)) > 0 {
+			space.Reset(time.Until(d.nextSpaceCheck))
 			spaceCheck = space.C
 		}
 		if d.unmatched > 0 && !saving {
@@ -358,7 +363,6 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 			again, err = true, d.runMaintenance(ctx)
 		case <-spaceCheck:
 			err = d.checkSpace(ctx)
-			space.Reset(time.Until(d.nextSpaceCheck))
 		case <-d.catchUpSignal():
 			again, err = d.catchUpSink(ctx)
 		}
@@ -406,6 +410,8 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 			return err
 		}
 	}
+	d.countStuck()
+	d.page = logPage{}
 	d.recordSinks(ctx)
 	return nil
 }

@@ -13,6 +13,9 @@ const (
 	minQueueLimit = 32 << 10
 	// entryOverhead is a rough upper bound of the memory of an entry in addition to its data.
 	entryOverhead = 200
+	// movingShare is the share of the memory of all queues, as a divisor, that sinks which are not stuck have in addition, in equal
+	// parts. It only matters while many are stuck.
+	movingShare = 4
 	// measureShare is the share of the limit of all queues, as a divisor, after whose size in new entries and copies the
 	// dispatcher measures the memory of Redis.
 	measureShare = 16
@@ -31,7 +34,11 @@ func (d *Dispatcher) queueLimit(sink int) int64 {
 	if total == 0 || !isFull && (s.BacklogBytes > 0 || s.CollectsBatches) {
 		return 0
 	}
-	return max(total/int64(len(d.sinks))/int64(max(d.opts.Partitions, 1)), minQueueLimit)
+	part := total / int64(len(d.sinks))
+	if c := d.catchUps[sink]; c == nil || !c.isStuck {
+		part = max(part, total/movingShare/int64(max(len(d.sinks)-d.stuckCount, 1)))
+	}
+	return max(part/int64(max(d.opts.Partitions, 1)), minQueueLimit)
 }
 
 // isOverLimit reports whether a queue may have exceeded its limit.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -181,3 +182,49 @@ func TestDispatcher_QueueShares(t *testing.T) {
 		t.Errorf("queue retrying: got %d entries, want about 10", n)
 	}
 }
+
+// Sinks that are stuck keep their equal part. The others have a larger one while many are stuck.
+func TestDispatcher_QueueLimitOfStuckSinks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var sinks []Sink
+		for i := range 40 {
+			sinks = append(sinks, Sink{Name: strconv.Itoa(i)})
+		}
+		d := &Dispatcher{opts: Options{Memory: fixedMemory(40 << 20), Partitions: 2}, catchUps: make(map[int]*catchUp)}
+		d.useMatcher(NewMatcher(sinks))
+		const good, recovering, hanging = 0, 1, 2
+		for i := recovering; i < len(sinks); i++ {
+			d.catchUps[i] = &catchUp{}
+			d.setFull(i, true)
+		}
+		measure := func() {
+			for i, c := range d.catchUps {
+				if i == recovering {
+					d.sizes[i]--
+				}
+				c.recordSize(d.sizes[i])
+			}
+			d.countStuck()
+		}
+		check := func(when string, wants map[int]int64) {
+			t.Helper()
+			for sink, want := range wants {
+				if got := d.queueLimit(sink); got != want {
+					t.Errorf("%s: got a limit of %d for sink %d, want %d", when, got, sink, want)
+				}
+			}
+		}
+		measure()
+		check("at first", map[int]int64{good: 512 << 10, recovering: 512 << 10, hanging: 512 << 10})
+		time.Sleep(stuckAge)
+		measure()
+		check("after a while", map[int]int64{good: 2560 << 10, recovering: 2560 << 10, hanging: 512 << 10})
+	})
+}
+
+// fixedMemory is a memory with a limit of all queues in bytes.
+type fixedMemory int64
+
+func (m fixedMemory) QueueLimit() (int64, bool) { return int64(m), false }
+func (fixedMemory) Measure(context.Context)     {}
