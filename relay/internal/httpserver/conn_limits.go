@@ -95,6 +95,7 @@ type connLimiter struct {
 	waiting        int
 	waitingOfGroup map[netip.Prefix]int
 	waitingConns   map[*limitedConn]struct{}
+	freed          chan struct{} // closed when fewer requests wait; nil if nobody waits for that
 	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
 	unfinished list.List // of *limitedConn
 }

@@ -87,7 +87,7 @@ func (c *plainConn) Read(b []byte) (int, error) {
 	}
 	requests, others := c.frames.Count(b[:n])
 	if requests > 0 {
-		c.limited.limiter.addWaiting(c.limited, requests)
+		c.limited.limiter.admitRequests(c.limited, requests)
 	}
 	if others > 0 && !c.budget.Spend(others, requests, time.Now()) && c.limited.limiter.closeFlooding(c.limited) {
 		return 0, io.EOF

@@ -6,12 +6,16 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/http2budget"
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -60,6 +64,48 @@ func TestHTTP2_LimitsRequestsThatNetHTTPRejects(t *testing.T) {
 	}
 }
 
+// A burst of valid requests from one address waits until handlers have begun. If none begin, a connection is closed.
+func TestConnLimits_BurstOfRequestsWaits(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var counts connCounts
+		limiter := newConnLimiter(Options{ConnObserver: &counts, Log: slog.New(slog.DiscardHandler)})
+		connect := func() *limitedConn {
+			_, conn := net.Pipe()
+			return limiter.add(conn)
+		}
+		first, second := connect(), connect()
+		limiter.admitRequests(first, maxGroupWaiting)
+		admit := func() (isAdmitted *atomic.Bool) {
+			isAdmitted = new(atomic.Bool)
+			go func() {
+				limiter.admitRequests(second, maxStreams)
+				isAdmitted.Store(true)
+			}()
+			synctest.Wait()
+			return isAdmitted
+		}
+		isAdmitted := admit()
+		for range maxStreams {
+			if isAdmitted.Load() {
+				t.Fatal("more requests than the limit were admitted")
+			}
+			(&http2Request{conn: first}).beginRequest()
+			synctest.Wait()
+		}
+		if !isAdmitted.Load() || counts.evicted.Load() != 0 {
+			t.Errorf("after handlers began: admitted %t, closed %d, want true, 0", isAdmitted.Load(), counts.evicted.Load())
+		}
+		isAdmitted = admit()
+		time.Sleep(waitingTime)
+		synctest.Wait()
+		if !isAdmitted.Load() || counts.evicted.Load() != 1 || !first.removed {
+			t.Errorf("without handlers: admitted %t, closed %d, want true and the first connection",
+				isAdmitted.Load(), counts.evicted.Load())
+		}
+	})
+}
+
 // The limits of an address apply to clients of a trusted proxy that forwards bytes, by the address in the PROXY protocol.
 func TestProxyProtocol_LimitsClients(t *testing.T) {
 	t.Parallel()
@@ -79,7 +125,7 @@ func TestProxyProtocol_LimitsClients(t *testing.T) {
 	for range maxGroupWaiting/maxStreams + 2 {
 		sendRequests(t, connect("198.51.100.7"), invalid)
 	}
-	testkit.WaitFor(t, "a closed connection", func() bool { return counts.evicted.Load() > 0 })
+	testkit.WaitForValue(t, "closed connections", 2, func() int64 { return counts.evicted.Load() })
 	testkit.WaitFor(t, "a blocked address", func() bool {
 		conn := connect("198.51.100.7")
 		sendRequests(t, conn, invalid)

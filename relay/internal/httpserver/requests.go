@@ -33,10 +33,12 @@ const (
 	// requests makes room, so a few addresses cannot lock out the others.
 	maxRequests, maxGroupRequests = 4000, 400
 	// maxWaiting and maxGroupWaiting limit the HTTP/2 requests whose handler has not begun, or that net/http rejected itself, as
-	// long as their connections are open, in total and per address. If there are more, the busiest connection of the address
-	// (or of the busiest one) is closed, and at the second time within blockTime the address is blocked. Each request may keep
-	// up to 28 KiB until its client has read the response.
+	// long as their connections are open, in total and per address. More requests of the address wait until handlers have
+	// begun. After waitingTime, the others must be rejected ones: the busiest connection of the address is closed, and at the
+	// second time within blockTime the address is blocked. Each request may keep up to 28 KiB until its client has read the
+	// response.
 	maxWaiting, maxGroupWaiting = 4000, 1000
+	waitingTime                 = 2 * time.Second
 	// responseTime is the time within which a client must read the response to a request that called EndSoon.
 	responseTime = 10 * time.Second
 )
@@ -154,32 +156,66 @@ func (q *http2Request) beginRequest() bool {
 	return true
 }
 
-// addWaiting counts requests that arrived on a connection. Trusted proxies do not count, because they read responses.
-func (l *connLimiter) addWaiting(c *limitedConn, requests int) {
+// admitRequests counts requests that arrived on a connection, before net/http gets them. It waits while too many of the address
+// wait. Trusted proxies do not count, because they read responses.
+func (l *connLimiter) admitRequests(c *limitedConn, requests int) {
+	var deadline <-chan time.Time
+	for isLate := false; ; {
+		admitted, freed := l.tryAdmit(c, requests, isLate)
+		if admitted {
+			return
+		}
+		if deadline == nil {
+			timer := time.NewTimer(waitingTime)
+			defer timer.Stop()
+			deadline = timer.C
+		}
+		select {
+		case <-freed:
+		case <-deadline:
+			isLate = true
+		}
+	}
+}
+
+// tryAdmit counts requests of a connection if the limits allow it. Otherwise it returns a channel that is closed when fewer
+// requests wait. If isLate, it closes connections instead.
+func (l *connLimiter) tryAdmit(c *limitedConn, requests int, isLate bool) (admitted bool, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c.isProxy {
-		return
-	}
-	l.setWaiting(c, c.waiting+requests)
-	switch {
-	case l.waitingOfGroup[c.group] > maxGroupWaiting:
-		l.closeMostWaiting(c.group)
-	case l.waiting > maxWaiting:
+	for !c.isProxy && !c.removed {
+		ofGroup := l.waitingOfGroup[c.group]
 		busiest := c.group
-		for group, n := range l.waitingOfGroup {
-			if n > l.waitingOfGroup[busiest] {
-				busiest = group
+		switch {
+		case ofGroup == 0, ofGroup+requests <= maxGroupWaiting && l.waiting+requests <= maxWaiting:
+			l.setWaiting(c, c.waiting+requests)
+			return true, nil
+		case ofGroup+requests <= maxGroupWaiting:
+			for group, n := range l.waitingOfGroup {
+				if n > l.waitingOfGroup[busiest] {
+					busiest = group
+				}
 			}
+		}
+		if busiest == c.group && !isLate {
+			if l.freed == nil {
+				l.freed = make(chan struct{})
+			}
+			return false, l.freed
 		}
 		l.closeMostWaiting(busiest)
 	}
+	return true, nil
 }
 
 // setWaiting sets the number of waiting requests of a connection. The caller holds l.mu.
 func (l *connLimiter) setWaiting(c *limitedConn, requests int) {
 	if c.removed {
 		requests = 0
+	}
+	if requests < c.waiting && l.freed != nil {
+		close(l.freed)
+		l.freed = nil
 	}
 	l.waiting += requests - c.waiting
 	if l.waitingOfGroup[c.group] += requests - c.waiting; l.waitingOfGroup[c.group] == 0 {
