@@ -147,7 +147,7 @@ func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	if value == "" {
 		return 0, false
 	}
-	if seconds, err := strconv.ParseUint(value, 10, 63); err == nil {
+	if seconds, err := strconv.ParseUint(value, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
 		if seconds > uint64(MaxRetryAfter/time.Second) {
 			return MaxRetryAfter, true
 		}

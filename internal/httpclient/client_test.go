@@ -180,6 +180,7 @@ func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	for value, want := range map[string]time.Duration{
 		"": -1, "soon": -1, "-5": -1, "0": 0, "7": 7 * time.Second, "99999999999999999": MaxRetryAfter,
+		strings.Repeat("9", 30):         MaxRetryAfter,
 		"Sun, 01 Nov 2026 12:01:00 GMT": time.Minute, "Mon, 02 Jan 2006 15:04:05 GMT": 0, "1.5": -1,
 	} {
 		got, ok := RetryAfter(http.Header{"Retry-After": {value}}, now)
