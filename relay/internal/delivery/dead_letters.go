@@ -28,29 +28,41 @@ func (s *Service) limitDeadLetters(ctx context.Context) error {
 	}
 }
 
-// dropExcessDeadLetters drops the oldest dead letters of each sink that has more than its part of the limit. It drops half of
-// what exceeds the part, because that may be enough. All nodes do this at once, and select the same ones.
+// dropExcessDeadLetters drops the oldest dead letters of each sink that has more than its part of the limit, in steps until Redis
+// has room. All nodes do this at once, and select the same ones.
 func (s *Service) dropExcessDeadLetters(ctx context.Context) error {
-	limit, sinks := s.opts.Memory.DeadLetterLimit(), s.sinks.list()
-	if limit == 0 || len(sinks) == 0 {
-		return nil
+	for {
+		limit, sinks := s.opts.Memory.DeadLetterLimit(), s.sinks.list()
+		if limit == 0 || len(sinks) == 0 {
+			return nil
+		}
+		again, err := s.dropDeadLettersAbove(ctx, limit/int64(len(sinks)), sinks)
+		if !again || err != nil {
+			return err
+		}
+		s.opts.Memory.Measure(ctx)
 	}
+}
+
+// dropDeadLettersAbove drops half of the dead letters of each sink that exceed its part in bytes, because that may be enough. It
+// reports whether any were dropped.
+func (s *Service) dropDeadLettersAbove(ctx context.Context, part int64, sinks []*openSink) (dropped bool, err error) {
 	sizes, err := s.opts.Deliveries.DeadLetters.Sizes(ctx, sinkNames(sinks))
 	if err != nil {
-		return err
+		return false, err
 	}
-	part := limit / int64(len(sinks))
 	for i, size := range sizes {
 		if size.Bytes <= part {
 			continue
 		}
 		excess := float64(size.Count) * float64(size.Bytes-part) / float64(size.Bytes)
-		if err := sinks[i].pipeline.DropOldestDeadLetters(ctx, int(math.Ceil(excess/2))); err != nil {
-			return err
+		n, err := sinks[i].pipeline.DropOldestDeadLetters(ctx, int(math.Ceil(excess/2)))
+		if err != nil {
+			return dropped, err
 		}
+		dropped = dropped || n > 0
 	}
-	s.opts.Memory.Measure(ctx)
-	return nil
+	return dropped, nil
 }
 
 // ListDeadLetters returns a page of dead letters.

@@ -7,8 +7,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Small values that deliveries need are stored in a full Redis too, because deliveries free memory. Dead letters can be stored
-// and replayed, because their event leaves another key. A new retry is rejected, because its event can stay in its queue.
+// Small values that deliveries need are stored in a full Redis too, because deliveries free memory. Dead letters can be replayed,
+// because their event leaves another key. A new retry is rejected, because its event can stay in its queue.
 func TestStore_FullRedis(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
@@ -49,7 +49,6 @@ func TestStore_FullRedis(t *testing.T) {
 			t.Errorf("%s: %v", op.name, err)
 		}
 	}
-	s.addDeadLetters(t, "new")
 	d := Scheduled{ID: "b", Body: encodeRecord(t, newDelivery("b"))}
 	if _, err := s.Retries.Schedule(ctx, testSink, d, 0, time.Now()); err == nil {
 		t.Error("a full redis accepted a new retry")

@@ -2,7 +2,8 @@
 -- KEYS: retry, records, arrivals, deadletters, index, order, ordermembers. ARGV: ID of the claim, end of the claim ('': a fresh
 -- delivery), maximum number of dead letters (0: no limit), ID of the dead letter, then names and values of the fields.
 -- Returns the number of dropped dead letters, or -1 if the claim was lost and nothing was done.
-redis.call('ZREM', KEYS[1], '') -- see retry_queue.lua
+
+-- A full Redis rejects a dead letter of a fresh delivery, because its event stays in the log, too.
 local max, id = tonumber(ARGV[3]), ARGV[4]
 if ARGV[2] ~= '' then
   if not holds_claim(ARGV[1], ARGV[2]) then
