@@ -3,13 +3,11 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"net/url"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -22,59 +20,37 @@ const (
 
 // Secrets are texts that must not appear. The zero value has none. It is immutable.
 type Secrets struct {
-	forms []string // longest first, because a secret may contain another
+	texts []string // plain, the longest first, because a secret may contain another
+	forms []string // other encodings, the longest first
 }
 
-// New returns the texts of at least [MinLength] bytes: plain, quoted as in Go and JSON, in the encodings of URLs, and as a part
-// of a longer text in base64. "Bearer" and "Basic" are no secrets. It encodes and sorts all forms, so callers that redact often
-// keep the result.
+// New returns the texts of at least [MinLength] bytes. They are found plain, with any characters escaped as in JSON, Go, HTML
+// and URLs, and as a part of a longer text in base64. "Bearer" and "Basic" are no secrets. Callers that redact often keep the
+// result.
 func New(texts ...string) Secrets { return Secrets{}.With(texts...) }
 
 // With returns s with more texts.
 func (s Secrets) With(texts ...string) Secrets {
-	forms := slices.Clone(s.forms)
+	all, forms := slices.Clone(s.texts), slices.Clone(s.forms)
 	for _, text := range texts {
 		if len(text) >= MinLength && text != "Bearer" && text != "Basic" {
-			forms = append(forms, encode(text)...)
+			all = append(all, text)
+			forms = append(forms, base64Forms(text)...)
+			if strings.Contains(text, " ") {
+				forms = append(forms, url.QueryEscape(text)) // decode does not know + for a space
+			}
 		}
 	}
-	if len(forms) == len(s.forms) {
+	if len(all) == len(s.texts) {
 		return s
 	}
-	slices.SortFunc(forms, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
-	})
-	return Secrets{slices.Compact(forms)}
+	return Secrets{sortByLength(all), sortByLength(forms)}
 }
 
-// percentCode is an encoded byte in a URL. Go writes it in upper case, and .NET in lower case.
-var percentCode = regexp.MustCompile(`%[0-9A-F]{2}`)
-
-// encode returns the forms that a peer may write a text in.
-func encode(text string) []string {
-	quoted, inJSON := strconv.Quote(text), encodeJSON(text, false)
-	forms := []string{
-		text, quoted[1 : len(quoted)-1], inJSON, encodeJSON(text, true),
-		strings.ReplaceAll(inJSON, "/", `\/`), // as PHP
-	}
-	for _, inURL := range []string{
-		url.QueryEscape(text), url.PathEscape(text), url.User(text).String(), (&url.URL{Path: "/" + text}).EscapedPath()[1:],
-	} {
-		forms = append(forms, inURL, percentCode.ReplaceAllStringFunc(inURL, strings.ToLower))
-	}
-	return append(forms, base64Forms(text)...)
-}
-
-// encodeJSON returns a text as it is within a JSON string.
-func encodeJSON(text string, escapeHTML bool) string {
-	var b strings.Builder
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(escapeHTML)
-	_ = e.Encode(text) // cannot fail for a string
-	return b.String()[1 : b.Len()-2]
+// sortByLength sorts a list, the longest first, and removes duplicates.
+func sortByLength(list []string) []string {
+	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })
+	return slices.Compact(list)
 }
 
 // base64Forms returns the characters that a text has in base64 within any longer text, such as "user:password". They depend
@@ -98,33 +74,70 @@ func base64Forms(text string) (forms []string) {
 
 // Text replaces the secrets in a text.
 func (s Secrets) Text(text string) string {
+	for _, secret := range s.texts {
+		text = strings.ReplaceAll(text, secret, Replacement)
+		if hasEscapes(text) {
+			text = replaceDecoded(text, secret)
+		}
+	}
 	for _, form := range s.forms {
 		text = strings.ReplaceAll(text, form, Replacement)
 	}
 	return text
 }
 
+// replaceDecoded replaces a secret with escaped characters.
+func replaceDecoded(text, secret string) string {
+	d := decode(text)
+	var b strings.Builder
+	end := 0 // in text
+	for from := 0; ; {
+		i := strings.Index(d.text[from:], secret)
+		if i < 0 {
+			return b.String() + text[end:]
+		}
+		b.WriteString(text[end:d.starts[from+i]] + Replacement)
+		from += i + len(secret)
+		end = d.starts[from]
+	}
+}
+
 // Truncated replaces the secrets in a text whose end is missing, also the beginning of one at its end.
 func (s Secrets) Truncated(text string) string {
 	text = s.Text(text)
-	longest := 0
-	for _, form := range s.forms {
-		for n := len(form) - 1; n >= MinLength && n > longest; n-- {
-			if strings.HasSuffix(text, form[:n]) {
-				longest = n
+	cut := len(text)
+	for _, list := range [][]string{s.texts, s.forms} {
+		for _, form := range list {
+			cut = min(cut, len(text)-overlap(text, form))
+		}
+	}
+	if hasEscapes(text) {
+		d := decode(text[:len(text)-len(partialEscape.FindString(text))])
+		for _, secret := range s.texts {
+			if n := overlap(d.text, secret); n > 0 {
+				cut = min(cut, d.starts[len(d.text)-n])
 			}
 		}
 	}
-	if longest == 0 {
+	if cut == len(text) {
 		return text
 	}
-	return text[:len(text)-longest] + Replacement
+	return text[:cut] + Replacement
+}
+
+// overlap returns the length of the longest beginning of form, without its end, at the end of text, or 0 if it is shorter than
+// [MinLength].
+func overlap(text, form string) int {
+	for n := min(len(form)-1, len(text)); n >= MinLength; n-- {
+		if strings.HasSuffix(text, form[:n]) {
+			return n
+		}
+	}
+	return 0
 }
 
 // AreIn reports whether a text contains a secret.
-func (s Secrets) AreIn(text string) bool {
-	return slices.ContainsFunc(s.forms, func(form string) bool { return strings.Contains(text, form) })
-}
+func (s Secrets) AreIn(text string) bool { return s.Text(text) != text }
 
 // Error returns err, or an error with the redacted text if it contains a secret.
 func (s Secrets) Error(err error) error {
@@ -134,11 +147,11 @@ func (s Secrets) Error(err error) error {
 	return err
 }
 
-// MaxLength returns the length of the longest form in bytes. A text that is truncated must be read so much further to find
-// secrets at its end.
+// MaxLength returns the maximum length of an encoded secret in bytes. A text that is truncated must be read so much further to
+// find secrets at its end.
 func (s Secrets) MaxLength() int {
-	if len(s.forms) == 0 {
+	if len(s.texts) == 0 {
 		return 0
 	}
-	return len(s.forms[0])
+	return maxEscape * len(s.texts[0])
 }

@@ -3,6 +3,7 @@ package redact
 import (
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -13,17 +14,22 @@ func TestSecrets_Text(t *testing.T) {
 	const secret = "s3cret+&/\"ü?"
 	s := New("Bearer", "abc", "s3cret", secret)
 	for in, want := range map[string]string{
-		"Bearer abc":                         "Bearer abc",
-		"rejected " + secret + ".":           "rejected " + Replacement + ".",
-		"form " + url.QueryEscape(secret):    "form " + Replacement,
-		"path " + url.PathEscape(secret):     "path " + Replacement,
-		"URL s3cret%2b%26%2f%22%c3%bc%3f":    "URL " + Replacement,
-		`JSON s3cret+&\/\"ü?`:                "JSON " + Replacement,
-		`JSON s3cret+\u0026/\"ü?`:            "JSON " + Replacement,
-		`quoted s3cret+&/\"ü?`:               "quoted " + Replacement,
-		"only a part: s3cret":                "only a part: " + Replacement,
-		"s3cre":                              "s3cre",
-		strings.Repeat(secret, 2) + " twice": Replacement + Replacement + " twice",
+		"Bearer abc":                                 "Bearer abc",
+		"rejected " + secret + ".":                   "rejected " + Replacement + ".",
+		"form " + url.QueryEscape(secret):            "form " + Replacement,
+		"path " + url.PathEscape(secret):             "path " + Replacement,
+		"URL s3cret%2b%26%2f%22%c3%bc%3f":            "URL " + Replacement,
+		`JSON s3cret+&\/\"ü?`:                        "JSON " + Replacement,
+		`JSON s3cret+\u0026/\"ü?`:                    "JSON " + Replacement,
+		`quoted s3cret+&/\"ü?`:                       "quoted " + Replacement,
+		`.NET s3cret\u002B\u0026\u002F\u0022\u00FC?`: ".NET " + Replacement,
+		"HTML s3cret+&amp;/&quot;ü?!":                "HTML " + Replacement + "!",
+		"template s3cret&#43;&amp;/&#34;&#xFC;?":     "template " + Replacement,
+		"all " + escapeAll(secret, `\u%04x`):         "all " + Replacement,
+		"100 % s3cre&quot;":                          "100 % s3cre&quot;",
+		"only a part: s3cret":                        "only a part: " + Replacement,
+		"s3cre":                                      "s3cre",
+		strings.Repeat(secret, 2) + " twice":         Replacement + Replacement + " twice",
 	} {
 		if got := s.Text(in); got != want {
 			t.Errorf("Text(%q): got %q, want %q", in, got, want)
@@ -32,6 +38,15 @@ func TestSecrets_Text(t *testing.T) {
 			t.Errorf("AreIn(%q): got %v, want %v", in, got, want)
 		}
 	}
+}
+
+// escapeAll formats each character.
+func escapeAll(text, format string) string {
+	var b strings.Builder
+	for _, r := range text {
+		fmt.Fprintf(&b, format, r)
+	}
+	return b.String()
 }
 
 func TestSecrets_Base64(t *testing.T) {
@@ -57,6 +72,10 @@ func TestSecrets_Truncated(t *testing.T) {
 		"it has s3cret-to":    "it has " + Replacement,
 		"it has s3cret-token": "it has " + Replacement,
 		"it has s3c":          "it has s3c",
+		`it has s3cret\u002`:  "it has " + Replacement,
+		`it has s3cret\u002d`: "it has " + Replacement,
+		"it has s3cret%2":     "it has " + Replacement,
+		"it has s3c%2":        "it has s3c%2",
 		"it has abcd+abcd":    "it has " + Replacement, // in a URL, +abcd would be another form
 	} {
 		if got := s.Truncated(in); got != want {

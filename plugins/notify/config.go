@@ -27,24 +27,24 @@ type Config struct {
 // service describes a service of shoutrrr.
 type service struct {
 	hasTitle bool // a message has a separate title
-	mentions bool // an @ in the text notifies people
+	markup   bool // an @ in the text notifies people, and links can have another text
 	maxBytes int  // limit of a text
 }
 
 func knownServices() map[string]service {
 	return map[string]service{
-		"discord":    {hasTitle: true, mentions: true, maxBytes: 1900},
-		"googlechat": {mentions: true, maxBytes: 4000},
+		"discord":    {hasTitle: true, markup: true, maxBytes: 1900},
+		"googlechat": {markup: true, maxBytes: 4000},
 		"gotify":     {hasTitle: true, maxBytes: 8000},
 		"matrix":     {maxBytes: 8000},
-		"mattermost": {mentions: true, maxBytes: 8000},
+		"mattermost": {markup: true, maxBytes: 8000},
 		"ntfy":       {hasTitle: true, maxBytes: 3900},
 		"pushbullet": {hasTitle: true, maxBytes: 4000},
 		"pushover":   {hasTitle: true, maxBytes: 1000},
-		"rocketchat": {mentions: true, maxBytes: 4000},
+		"rocketchat": {markup: true, maxBytes: 4000},
 		"teams":      {hasTitle: true, maxBytes: 8000},
 		"telegram":   {maxBytes: 3900},
-		"zulip":      {mentions: true, maxBytes: 8000},
+		"zulip":      {markup: true, maxBytes: 8000},
 	}
 }
 

@@ -157,6 +157,9 @@ func (s *Sink) sendTo(ctx context.Context, to destination, title, text string, r
 	return to.classifyAttempt(a, err)
 }
 
+// disableMarkup makes mentions and links with another text ineffective. Events contain texts of tenants.
+var disableMarkup = strings.NewReplacer("@", "@\u200b", "](", "]\u200b(", "<", "<\u200b")
+
 // send sends a message with shoutrrr.
 func (to destination) send(transport http.RoundTripper, title, text string) (err error) {
 	defer func() {
@@ -175,8 +178,8 @@ func (to destination) send(transport http.RoundTripper, title, text string) (err
 		text = title + "\n\n" + text
 	}
 	text = relay.Truncate(text, to.service.maxBytes)
-	if to.service.mentions {
-		text = strings.ReplaceAll(text, "@", "@\u200b")
+	if to.service.markup {
+		text = disableMarkup.Replace(text)
 	}
 	return out.Send(text, &params)
 }

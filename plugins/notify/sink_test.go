@@ -186,7 +186,7 @@ func TestSink_DeliverToEachService(t *testing.T) {
 					t.Errorf("got\n%s\nwant %q in it", all, want)
 				}
 			}
-			if knownServices()[scheme].mentions && strings.Contains(last.body, "@everyone") {
+			if knownServices()[scheme].markup && strings.Contains(last.body, "@everyone") {
 				t.Errorf("the text mentions everyone:\n%s", last.body)
 			}
 			expectExplained(t, s, d.requests)
@@ -485,5 +485,14 @@ func TestTransport_NoRequestWithoutAttempt(t *testing.T) {
 	}
 	if _, err := s.transport.RoundTrip(r); !errors.Is(err, errNoAttempt) {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A tenant cannot hide the address of a link behind a text.
+func TestDisableMarkup_Links(t *testing.T) {
+	t.Parallel()
+	got := disableMarkup.Replace("[safe](http://evil.example) <http://evil.example|safe>")
+	if strings.Contains(got, "](") || strings.Contains(got, "<h") {
+		t.Errorf("got %q, want no link with another text", got)
 	}
 }

@@ -288,3 +288,14 @@ func TestConfig(t *testing.T) {
 		}
 	}
 }
+
+// A hub whose ID extends that of another one has other alerts.
+func TestDedupKey_SeparatesHubs(t *testing.T) {
+	t.Parallel()
+	key := func(hub, topic, id string) string {
+		return dedupKey(relay.Notification{Hub: hub, Topic: topic}, relay.Envelope{Object: relay.Object{ID: id}})
+	}
+	if a, b := key("acme/container", "container.error", "x"), key("acme", "container.error", "container/x"); a == b {
+		t.Errorf("got the key %s for both", a)
+	}
+}
