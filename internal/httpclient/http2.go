@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/http2budget"
@@ -29,7 +30,23 @@ func (t *Transport) newHTTP2() *http.Transport {
 // errHTTP1 reports that a server that used to choose HTTP/2 now chose HTTP/1.1.
 var errHTTP1 = errors.New("the server speaks HTTP/1.1")
 
+// maxDials limits the connections that one request may open. net/http repeats a request on a new connection each time that the
+// server ends a connection with GOAWAY.
+const maxDials = 3
+
+var errTooManyDials = errors.New("the server ended each HTTP/2 connection without a response")
+
+type dialCountKey struct{}
+
+// withDialCount returns the context of a request. dialHTTP2 counts in it.
+func withDialCount(ctx context.Context) context.Context {
+	return context.WithValue(ctx, dialCountKey{}, new(atomic.Int32))
+}
+
 func (t *Transport) dialHTTP2(ctx context.Context, network, address string) (net.Conn, error) {
+	if dials, ok := ctx.Value(dialCountKey{}).(*atomic.Int32); ok && dials.Add(1) > maxDials {
+		return nil, errTooManyDials
+	}
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,9 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -68,24 +70,8 @@ func TestPost_ManyHTTP2Requests(t *testing.T) {
 // A server of HTTP/2 that floods a connection with frames loses it.
 func TestPost_HTTP2Flood(t *testing.T) {
 	t.Parallel()
-	trusted := httptest.NewUnstartedServer(nil)
-	trusted.EnableHTTP2 = true
-	trusted.StartTLS() // for its certificate
-	defer trusted.Close()
-	config := trusted.TLS.Clone()
-	config.NextProtos = []string{"h2"}
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = listener.Close() }()
 	sent := make(chan int, 1)
-	go func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		defer func() { _ = conn.Close() }()
+	c, target := serveFrames(t, func(conn net.Conn) {
 		go func() { _, _ = io.Copy(io.Discard, conn) }()
 		var b bytes.Buffer
 		framer := http2.NewFramer(&b, nil)
@@ -94,19 +80,14 @@ func TestPost_HTTP2Flood(t *testing.T) {
 			_ = framer.WritePing(true, [8]byte{})
 		}
 		n := 0
-		for ; n < 1<<30 && err == nil; n += b.Len() {
+		for err := error(nil); n < 1<<30 && err == nil; n += b.Len() {
 			_, err = conn.Write(b.Bytes())
 		}
-		sent <- n
-	}()
-	roots := x509.NewCertPool()
-	roots.AddCert(trusted.Certificate())
-	c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
-	defer c.Close()
-	target, err := ParseTarget("https://"+listener.Addr().String()+"/", localGuard(t))
-	if err != nil {
-		t.Fatal(err)
-	}
+		select {
+		case sent <- n:
+		default: // a later connection
+		}
+	})
 	if resp, err := c.Post(t.Context(), target, nil, []byte("{}")); err == nil {
 		t.Errorf("got %+v, want an error", resp)
 	}
@@ -118,6 +99,75 @@ func TestPost_HTTP2Flood(t *testing.T) {
 	case <-time.After(15 * time.Second):
 		t.Error("the connection is still open")
 	}
+}
+
+// A server that ends each connection with GOAWAY does not make one request open many connections.
+func TestPost_HTTP2GoAwayLoop(t *testing.T) {
+	t.Parallel()
+	var conns atomic.Int32
+	c, target := serveFrames(t, func(conn net.Conn) {
+		conns.Add(1)
+		_, _ = io.ReadFull(conn, make([]byte, len(http2.ClientPreface)))
+		framer := http2.NewFramer(conn, conn)
+		_ = framer.WriteSettings() // the client notices a failure
+		for {
+			switch frame, err := framer.ReadFrame(); {
+			case err != nil:
+				return
+			case frame.Header().Type == http2.FrameHeaders:
+				_ = framer.WriteGoAway(0, http2.ErrCodeNo, nil)
+			}
+		}
+	})
+	if resp, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.Is(err, errTooManyDials) {
+		t.Errorf("got %+v, %v, want %v", resp, err, errTooManyDials)
+	}
+	if n := conns.Load(); n > maxDials+1 { // the first one finds that the server chooses HTTP/2
+		t.Errorf("got %d connections", n)
+	}
+}
+
+// serveFrames starts a TLS server of HTTP/2 that calls serve for each connection, and returns a client for it.
+func serveFrames(t *testing.T, serve func(net.Conn)) (*Client, *Target) {
+	t.Helper()
+	trusted := httptest.NewUnstartedServer(nil)
+	trusted.EnableHTTP2 = true
+	trusted.StartTLS() // for its certificate
+	t.Cleanup(trusted.Close)
+	config := trusted.TLS.Clone()
+	config.NextProtos = []string{"h2"}
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			wg.Go(func() {
+				defer func() { _ = conn.Close() }()
+				if conn.(*tls.Conn).Handshake() == nil { //nolint:forcetypeassert // of a tls listener
+					serve(conn)
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		wg.Wait()
+	})
+	roots := x509.NewCertPool()
+	roots.AddCert(trusted.Certificate())
+	c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+	t.Cleanup(c.Close)
+	target, err := ParseTarget("https://"+listener.Addr().String()+"/", localGuard(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, target
 }
 
 // All attempts share one HTTP/2 connection: when it is dead, later attempts must not wait for the kernel to notice.

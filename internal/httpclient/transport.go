@@ -86,7 +86,7 @@ func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error
 	}
 	u := p.Head.url
 	if t.isHTTP2Host(u) {
-		resp, err := t.http2.RoundTrip(p.ToHTTP(ctx))
+		resp, err := t.http2.RoundTrip(p.ToHTTP(withDialCount(ctx)))
 		if !errors.Is(err, errHTTP1) {
 			return resp, err
 		}
@@ -105,7 +105,7 @@ func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error
 	switch {
 	case errors.Is(err, errHTTP2):
 		t.http2Host.Store(&u.Host)
-		return t.http2.RoundTrip(p.ToHTTP(ctx))
+		return t.http2.RoundTrip(p.ToHTTP(withDialCount(ctx)))
 	case err != nil:
 		return nil, netdeadline.Cause(ctx, err)
 	}
