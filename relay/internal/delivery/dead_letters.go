@@ -2,18 +2,28 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
 )
 
 // deadLetterInterval is the time between two checks whether dead letters must be dropped.
 const deadLetterInterval = time.Second
 
 // limitDeadLetters drops dead letters while Redis is nearly full, until ctx ends. Without it, a destination that rejects all
-// events would stop publishing for all tenants.
+// events would stop publishing for all tenants. One node does this, because several would drop too many.
 func (s *Service) limitDeadLetters(ctx context.Context) error {
+	err := s.opts.Leases.Lease("deadletters", lease.DefaultTTL).Run(ctx, s.limitDeadLettersAsLeader)
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+func (s *Service) limitDeadLettersAsLeader(ctx context.Context) error {
 	tick := time.NewTicker(deadLetterInterval)
 	defer tick.Stop()
 	for {
@@ -29,7 +39,7 @@ func (s *Service) limitDeadLetters(ctx context.Context) error {
 }
 
 // dropExcessDeadLetters drops the oldest dead letters of each sink that has more than its part of the limit, in steps until Redis
-// has room. All nodes do this at once, and select the same ones.
+// has room or no sink has more.
 func (s *Service) dropExcessDeadLetters(ctx context.Context) error {
 	for {
 		limit, sinks := s.opts.Memory.DeadLetterLimit(), s.sinks.list()
@@ -56,13 +66,11 @@ func (s *Service) dropDeadLettersAbove(ctx context.Context, part int64, sinks []
 			continue
 		}
 		excess := float64(size.Count) * float64(size.Bytes-part) / float64(size.Bytes)
-		n, err := sinks[i].pipeline.DropOldestDeadLetters(ctx, int(math.Ceil(excess/2)))
-		if err != nil {
-			return dropped, err
-		}
+		n, dropErr := sinks[i].pipeline.DropOldestDeadLetters(ctx, int(math.Ceil(excess/2)))
+		err = errors.Join(err, dropErr)
 		dropped = dropped || n > 0
 	}
-	return dropped, nil
+	return dropped, err
 }
 
 // ListDeadLetters returns a page of dead letters.

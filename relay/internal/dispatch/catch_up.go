@@ -16,12 +16,13 @@ const (
 	minSpaceInterval = 20 * time.Millisecond
 	maxSpaceInterval = time.Second
 	spaceShare       = 50
-	// stuckInterval is the minimum time between two measurements of the queues of stuck sinks. A sink is stuck if its queue has not
-	// shrunk for stuckAge.
-	stuckInterval = time.Second
-	stuckAge      = time.Second
-	// pageAge is the maximum age of a page of the log that several steps of catching up use.
-	pageAge = time.Second
+	// minStuckInterval and maxStuckInterval are the same for the queues of stuck sinks. A sink is stuck if its queue has not shrunk
+	// for stuckAge.
+	minStuckInterval = time.Second
+	maxStuckInterval = 5 * time.Second
+	stuckAge         = time.Second
+	// pageAge is the maximum age of a page of the log that several steps of catching up use. Entries can be erased meanwhile.
+	pageAge = 100 * time.Millisecond
 	// fullLogInterval is the minimum time between two log messages about full queues. A message names the queues that have been
 	// full for fullLogAge.
 	fullLogInterval = time.Minute
@@ -225,7 +226,7 @@ func (d *Dispatcher) checkSpace(ctx context.Context) error {
 		if interval, err = d.measureFull(ctx, stuck); err != nil {
 			return err
 		}
-		d.nextStuckCheck = time.Now().Add(max(stuckInterval, interval))
+		d.nextStuckCheck = time.Now().Add(min(max(minStuckInterval, interval), maxStuckInterval))
 	}
 	if len(moving) == 0 {
 		d.nextSpaceCheck = d.nextStuckCheck

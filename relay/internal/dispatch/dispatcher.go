@@ -287,6 +287,7 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
 		d.leading.Store(false)
+		d.page = logPage{}
 		for len(d.batches) > 0 {
 			<-d.batches
 		}
@@ -405,10 +406,10 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 			c.position, d.catchUps[i] = position, c
 			continue
 		}
-		d.catchUps[i] = &catchUp{position: position}
 		if err := d.logTrimmedSince(ctx, name, position); err != nil {
 			return err
 		}
+		d.catchUps[i] = &catchUp{position: position}
 	}
 	d.countStuck()
 	d.page = logPage{}

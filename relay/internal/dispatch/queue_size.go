@@ -19,6 +19,8 @@ const (
 	// measureShare is the share of the limit of all queues, as a divisor, after whose size in new entries and copies the
 	// dispatcher measures the memory of Redis.
 	measureShare = 16
+	// minMeasureBytes is the minimum of that size.
+	minMeasureBytes = 64 << 10
 )
 
 // unknownSize makes the dispatcher measure a queue before it copies to it.
@@ -50,7 +52,7 @@ func (d *Dispatcher) isOverLimit(sink int) bool {
 // addBytes counts new bytes in Redis, and measures its memory if they are many.
 func (d *Dispatcher) addBytes(ctx context.Context, n int) {
 	d.bytesSinceMeasure += int64(n)
-	if total, _ := d.opts.Memory.QueueLimit(); total > 0 && d.bytesSinceMeasure >= total/measureShare {
+	if total, _ := d.opts.Memory.QueueLimit(); total > 0 && d.bytesSinceMeasure >= max(total/measureShare, minMeasureBytes) {
 		d.bytesSinceMeasure = 0
 		d.opts.Memory.Measure(ctx)
 	}

@@ -95,7 +95,7 @@ type connLimiter struct {
 	waiting        int
 	waitingOfGroup map[netip.Prefix]int
 	waitingConns   map[*limitedConn]struct{}
-	freed          chan struct{} // closed when fewer requests wait; nil if nobody waits for that
+	freed          map[netip.Prefix]chan struct{} // closed when fewer requests of the address wait; only while connections wait for that
 	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
 	unfinished list.List // of *limitedConn
 }
@@ -116,6 +116,7 @@ func newConnLimiter(o Options) *connLimiter {
 		ips:     make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
 		requestsOfGroup: make(map[netip.Prefix]int), busyConns: make(map[*limitedConn]struct{}),
 		waitingOfGroup: make(map[netip.Prefix]int), waitingConns: make(map[*limitedConn]struct{}),
+		freed: make(map[netip.Prefix]chan struct{}),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}

@@ -34,8 +34,8 @@ const (
 	maxRequests, maxGroupRequests = 4000, 400
 	// maxWaiting and maxGroupWaiting limit the HTTP/2 requests whose handler has not begun, or that net/http rejected itself, as
 	// long as their connections are open, in total and per address. More requests of the address wait until handlers have
-	// begun. After waitingTime, the others must be rejected ones: the busiest connection of the address is closed, and at the
-	// second time within blockTime the address is blocked. Each request may keep up to 28 KiB until its client has read the
+	// begun. After waitingTime, the others are taken for rejected ones: the busiest connection of the address is closed, and at
+	// the second time within blockTime the address is blocked. Each request may keep up to 28 KiB until its client has read the
 	// response.
 	maxWaiting, maxGroupWaiting = 4000, 1000
 	waitingTime                 = 2 * time.Second
@@ -179,7 +179,7 @@ func (l *connLimiter) admitRequests(c *limitedConn, requests int) {
 }
 
 // tryAdmit counts requests of a connection if the limits allow it. Otherwise it returns a channel that is closed when fewer
-// requests wait. If isLate, it closes connections instead.
+// requests of the address wait. If isLate, it closes connections instead.
 func (l *connLimiter) tryAdmit(c *limitedConn, requests int, isLate bool) (admitted bool, freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -198,10 +198,10 @@ func (l *connLimiter) tryAdmit(c *limitedConn, requests int, isLate bool) (admit
 			}
 		}
 		if busiest == c.group && !isLate {
-			if l.freed == nil {
-				l.freed = make(chan struct{})
+			if l.freed[c.group] == nil {
+				l.freed[c.group] = make(chan struct{})
 			}
-			return false, l.freed
+			return false, l.freed[c.group]
 		}
 		l.closeMostWaiting(busiest)
 	}
@@ -213,9 +213,9 @@ func (l *connLimiter) setWaiting(c *limitedConn, requests int) {
 	if c.removed {
 		requests = 0
 	}
-	if requests < c.waiting && l.freed != nil {
-		close(l.freed)
-		l.freed = nil
+	if freed := l.freed[c.group]; freed != nil && (requests < c.waiting || c.removed) {
+		close(freed)
+		delete(l.freed, c.group)
 	}
 	l.waiting += requests - c.waiting
 	if l.waitingOfGroup[c.group] += requests - c.waiting; l.waitingOfGroup[c.group] == 0 {
