@@ -149,7 +149,7 @@ func serveFrames(t *testing.T, serve func(net.Conn)) (*Client, *Target) {
 			}
 			wg.Go(func() {
 				defer func() { _ = conn.Close() }()
-				if conn.(*tls.Conn).Handshake() == nil { //nolint:forcetypeassert // of a tls listener
+				if conn.(*tls.Conn).Handshake() == nil { //nolint:forcetypeassert,errcheck // of a tls listener
 					serve(conn)
 				}
 			})

@@ -336,6 +336,11 @@ func TestConnLimits_UnfinishedHeaders(t *testing.T) {
 			long := "GET / HTTP/1.1\r\n" + strings.Repeat("a:\r\n", unfinishedBytes)
 			short := send("GET / HTTP/1.1\r\n")
 			oldest := send(long)
+			testkit.WaitForValue(t, "unfinished headers", 1, func() int { // before the server reads others
+				s.limiter.mu.Lock()
+				defer s.limiter.mu.Unlock()
+				return s.limiter.unfinished.Len()
+			})
 			for range maxUnfinished {
 				send(long)
 			}
