@@ -28,7 +28,7 @@ func (l *losses) stopReaders() {
 			stopped = append(stopped, f)
 		}
 	}
-	// The flood stops while they read, so that they reach the close frame soon and the log stays small.
+	// The flood stops while they read. Otherwise they reach the close frame late, and the log becomes large.
 	readOn := func(yes bool) {
 		if yes {
 			l.flooded.Store("")

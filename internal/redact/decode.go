@@ -26,7 +26,7 @@ func hasEscapes(text string) bool { return strings.ContainsAny(text, `\%&`) }
 // decoded is a text without escapes.
 type decoded struct {
 	text   string
-	starts []int // for each byte of text, and for its end: where it starts in the encoded text
+	starts []int // position in the encoded text, of each byte and of the end
 }
 
 // decode replaces the escaped characters of a text once.

@@ -108,13 +108,13 @@ func (s Secrets) Truncated(text string) string {
 	cut := len(text)
 	for _, list := range [][]string{s.texts, s.forms} {
 		for _, form := range list {
-			cut = min(cut, len(text)-overlap(text, form))
+			cut = min(cut, len(text)-overlapLength(text, form))
 		}
 	}
 	if hasEscapes(text) {
 		d := decode(text[:len(text)-len(partialEscape.FindString(text))])
 		for _, secret := range s.texts {
-			if n := overlap(d.text, secret); n > 0 {
+			if n := overlapLength(d.text, secret); n > 0 {
 				cut = min(cut, d.starts[len(d.text)-n])
 			}
 		}
@@ -125,9 +125,9 @@ func (s Secrets) Truncated(text string) string {
 	return text[:cut] + Replacement
 }
 
-// overlap returns the length of the longest beginning of form, without its end, at the end of text, or 0 if it is shorter than
+// overlapLength returns the length of the longest beginning of form, without its end, at the end of text, or 0 if it is shorter than
 // [MinLength].
-func overlap(text, form string) int {
+func overlapLength(text, form string) int {
 	for n := min(len(form)-1, len(text)); n >= MinLength; n-- {
 		if strings.HasSuffix(text, form[:n]) {
 			return n

@@ -154,7 +154,7 @@ func truncate(text string, most int) string {
 	return text
 }
 
-// keyPart escapes the separator of dedup keys, so that no hub can resolve the alerts of another one.
+// keyPart escapes the separator of dedup keys. Otherwise a hub could resolve the alerts of another one.
 var keyPart = strings.NewReplacer("%", "%25", "/", "%2F")
 
 // dedupKey is equal for a problem and its recovery. It contains the job, the instance, the container or the object, in

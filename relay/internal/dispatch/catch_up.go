@@ -30,8 +30,8 @@ const (
 )
 
 // catchUp is the state of a sink that the dispatcher does not serve. It gets its entries from the log, from its own position,
-// while its queue has space. New sinks start like this, and sinks with a full queue are detached: those that do not deliver cost
-// no further copies of events, and do not stop others.
+// while its queue has space. New sinks start like this, and sinks with a full queue are detached. So sinks that do not deliver
+// need no further copies of events, and do not stop others.
 type catchUp struct {
 	position string
 	// isFull is set while the queue has no space. fullSince is the time when that began.

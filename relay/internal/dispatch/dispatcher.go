@@ -167,7 +167,7 @@ type Dispatcher struct {
 	generation        int64
 	joinedAt          []string         // by sink: the position after which its entries begin, "" if it is not active
 	allJoined         bool             // all sinks are active and have joined before position
-	catchUps          map[int]*catchUp // by sink, only those that catch up
+	catchUps          map[int]*catchUp // by sink that catches up
 	stuckCount        int              // of catchUps
 	page              logPage          // of the last catch-up step
 	dropped           []int64          // by sink: not yet logged

@@ -95,7 +95,7 @@ type connLimiter struct {
 	waiting        int
 	waitingOfGroup map[netip.Prefix]int
 	waitingConns   map[*limitedConn]struct{}
-	freed          map[netip.Prefix]chan struct{} // closed when fewer requests of the address wait; only while connections wait for that
+	freed          map[netip.Prefix]chan struct{} // by address with waiting connections; closed when fewer requests wait
 	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
 	unfinished list.List // of *limitedConn
 }

@@ -45,7 +45,7 @@ func TestOutageHandler_SummarizesOutage(t *testing.T) {
 		log.Warn("delivery attempt failed", "error", errors.New("timeout"))
 		log.Info("informed", "error", unavailable)
 		time.Sleep(time.Minute)
-		log.Warn("storing failed", "error", full) // has a state of its own
+		log.Warn("storing failed", "error", full) // is a separate state
 		time.Sleep(time.Second)
 		fail(1)
 		time.Sleep(time.Minute)

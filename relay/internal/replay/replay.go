@@ -128,8 +128,8 @@ func PositionAt(t time.Time) string {
 
 // Replay schedules everything that passed the sink's filter before, due at once and with the same IDs. What is still
 // waiting for the sink stays unchanged. Replay leaves half of the time of Redis to others. If the retry queue is full,
-// it returns [store.ErrFull]. If Redis is nearly full, it returns an error that wraps [redisconn.ErrFull], so that a replay does
-// not stop publishing. After an error, the result describes what was done, and a repetition is safe.
+// it returns [store.ErrFull]. A replay must not stop publishing, so if Redis is nearly full, it returns an error that wraps
+// [redisconn.ErrFull]. After an error, the result describes what was done, and a repetition is safe.
 func (r Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 	result := Result{Complete: true}
 	for partition := range q.Partitions {

@@ -26,8 +26,8 @@ const (
 	// sinkShare is the share of the memory that the queues of sinks may take together. Their dead letters may always keep the
 	// same share.
 	sinkShare = 0.25
-	// nearlyFullMargin is the share of the memory before the limit in which dead letters are limited and replays rejected, so
-	// that they do not stop publishing.
+	// nearlyFullMargin is the share of the memory before the limit in which dead letters are limited and replays rejected. They
+	// must not stop publishing.
 	nearlyFullMargin = 0.05
 )
 
@@ -78,8 +78,8 @@ func (m *Monitor) MaxMemory() int64 { return m.max.Load() }
 func (m *Monitor) UsedMemory() int64 { return m.used.Load() }
 
 // QueueLimit returns the memory that the queues of all sinks should not exceed together, in bytes, or 0 if Redis has no
-// limit. It is a quarter of the memory. The less memory is left until publishing stops, the lower it is, so that many queues
-// that are filled at once do not exceed the memory. While publishing is stopped and isFull set, it is half of the rest.
+// limit. It is a quarter of the memory, and less if little memory is left until publishing stops, because many queues can be
+// filled at once. While publishing is stopped and isFull set, it is half of the rest.
 func (m *Monitor) QueueLimit() (total int64, isFull bool) {
 	maxMemory, used := float64(m.max.Load()), float64(m.used.Load())
 	if maxMemory == 0 {
