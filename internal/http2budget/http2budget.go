@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// The budget of a connection for HTTP/2 frames that carry no request and no content. Each frame costs frameCost credits. What the
-// other end receives earns one credit per bytesPerCredit, because it may update its window.
+// The budget of a connection for HTTP/2 frames that carry no request and no or little content. Each frame costs frameCost credits.
+// What the other end receives earns one credit per bytesPerCredit, because it may update its window, also much later: up to
+// maxStored credits are stored in addition to MaxCredits.
 const (
 	// MaxCredits is the budget of a new connection.
 	MaxCredits          = 40_000
@@ -16,13 +17,16 @@ const (
 	frameCost           = 4
 	requestFrameCredits = 8
 	bytesPerCredit      = 16
+	maxStored           = 10 * MaxCredits
+	// minDataLen is the minimum length of the content of a DATA frame that costs nothing.
+	minDataLen = 32
 )
 
-// Budget limits frames that cost only CPU time: PING, SETTINGS, WINDOW_UPDATE, CONTINUATION, empty DATA and others. Spend
+// Budget limits frames that cost only CPU time: PING, SETTINGS, WINDOW_UPDATE, CONTINUATION, DATA with little content and others. Spend
 // belongs to the reader of the connection; Earn may be called concurrently. The zero value is a full budget.
 type Budget struct {
 	earned   atomic.Int64 // since the last Spend
-	used     int64
+	used     int64        // negative for stored credits
 	lastTime time.Time
 }
 
@@ -34,12 +38,12 @@ func (b *Budget) Spend(frames, requests int, now time.Time) bool {
 	const unit = time.Second / creditsPerSecond
 	earned := b.earned.Swap(0) + int64(requests)*requestFrameCredits
 	if units := now.Sub(b.lastTime) / unit; units >= MaxCredits {
-		b.used, b.lastTime = 0, now
+		b.used, b.lastTime = min(b.used, 0), now
 	} else if units > 0 {
-		earned += int64(units)
+		b.used = min(b.used, max(b.used-int64(units), 0)) // time earns no stored credits
 		b.lastTime = b.lastTime.Add(units * unit)
 	}
-	b.used = max(b.used-earned, 0) + int64(frames)*frameCost
+	b.used = max(b.used-earned, -maxStored) + int64(frames)*frameCost
 	return b.used <= MaxCredits
 }
 
@@ -67,7 +71,7 @@ type Counter struct {
 // SkipPreface is called before the first bytes of a server, which sends no preface.
 func (c *Counter) SkipPreface() { c.preface = len(prefaceHTTP2) }
 
-// Count returns the number of requests whose header begins in the next bytes, and of frames without a request or content.
+// Count returns the number of requests whose header begins in the next bytes, and of other frames with no or little content.
 func (c *Counter) Count(b []byte) (requests, others int) {
 	for len(b) > 0 && !c.isHTTP1 && c.preface < len(prefaceHTTP2) {
 		c.isHTTP1 = b[0] != prefaceHTTP2[c.preface]
@@ -95,7 +99,7 @@ func (c *Counter) Count(b []byte) (requests, others int) {
 		case h[3] == frameHeaders && stream > c.lastStream:
 			c.lastStream = stream
 			requests++
-		case h[3] != frameData || c.payloadLen == 0 || h[4]&flagPadded != 0: // padding may be all that a frame has
+		case h[3] != frameData || c.payloadLen < minDataLen || h[4]&flagPadded != 0: // padding may be all that a frame has
 			others++
 		}
 	}
