@@ -28,13 +28,7 @@ func (l *losses) stopReaders() {
 			stopped = append(stopped, f)
 		}
 	}
-	// The flood stops while they read. Otherwise they reach the close frame late, and the log becomes large.
 	readOn := func(yes bool) {
-		if yes {
-			l.flooded.Store("")
-		} else {
-			l.flooded.Store(flooded)
-		}
 		for _, f := range stopped {
 			f.barrier.set(yes)
 		}
@@ -46,7 +40,11 @@ func (l *losses) stopReaders() {
 		}
 		return n
 	}
-	defer readOn(true)
+	l.flooded.Store(flooded)
+	defer func() {
+		l.flooded.Store("")
+		readOn(true)
+	}()
 	before := seen()
 	var look time.Time
 	testkit.Eventually(l.t, kind.name+" of "+flooded+" to be closed with 1013", func() error {

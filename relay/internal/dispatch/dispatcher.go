@@ -17,6 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -302,6 +303,9 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 		}
 		if err == nil || ctx.Err() != nil {
 			continue
+		}
+		if redisconn.IsOutOfMemory(err) {
+			d.opts.Memory.Measure(ctx) // copies that free memory later are possible while Redis is known to be full
 		}
 		d.opts.Logger.WarnContext(ctx, "dispatching failed", "partition", d.opts.Partition, "error", err)
 		if !retry.Sleep(ctx) {

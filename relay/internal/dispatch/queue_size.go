@@ -52,7 +52,11 @@ func (d *Dispatcher) isOverLimit(sink int) bool {
 // addBytes counts new bytes in Redis, and measures its memory if they are many.
 func (d *Dispatcher) addBytes(ctx context.Context, n int) {
 	d.bytesSinceMeasure += int64(n)
-	if total, _ := d.opts.Memory.QueueLimit(); total > 0 && d.bytesSinceMeasure >= max(total/measureShare, minMeasureBytes) {
+	after := int64(maxBytesPerScript) // if the memory was not measured yet
+	if total, _ := d.opts.Memory.QueueLimit(); total > 0 {
+		after = max(total/measureShare, minMeasureBytes)
+	}
+	if d.bytesSinceMeasure >= after {
 		d.bytesSinceMeasure = 0
 		d.opts.Memory.Measure(ctx)
 	}
