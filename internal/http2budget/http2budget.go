@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// The budget of a connection for HTTP/2 frames that carry no request and no or little content. Each frame costs frameCost credits.
-// What the other end receives earns one credit per bytesPerCredit, because it may update its window, also much later: up to
-// maxStored credits are stored in addition to MaxCredits.
+// The budget of a connection for HTTP/2 frames that carry no request and little or no content. Each frame costs frameCost credits.
+// Bytes that are sent to the other end earn one credit per bytesPerCredit, because it may update its window. It may do so much
+// later, so up to maxStored credits are stored in addition to MaxCredits.
 const (
 	// MaxCredits is the budget of a new connection.
 	MaxCredits          = 40_000
@@ -22,8 +22,8 @@ const (
 	minDataLen = 32
 )
 
-// Budget limits frames that cost only CPU time: PING, SETTINGS, WINDOW_UPDATE, CONTINUATION, DATA with little content and others. Spend
-// belongs to the reader of the connection; Earn may be called concurrently. The zero value is a full budget.
+// Budget limits frames that cost only CPU time: PING, SETTINGS, WINDOW_UPDATE, CONTINUATION, DATA with little content and
+// others. Spend belongs to the reader of the connection; Earn may be called concurrently. The zero value is a full budget.
 type Budget struct {
 	earned   atomic.Int64 // since the last Spend
 	used     int64        // negative for stored credits
@@ -71,7 +71,7 @@ type Counter struct {
 // SkipPreface is called before the first bytes of a server, which sends no preface.
 func (c *Counter) SkipPreface() { c.preface = len(prefaceHTTP2) }
 
-// Count returns the number of requests whose header begins in the next bytes, and of other frames with no or little content.
+// Count returns the number of requests whose header begins in the next bytes, and of other frames with little or no content.
 func (c *Counter) Count(b []byte) (requests, others int) {
 	for len(b) > 0 && !c.isHTTP1 && c.preface < len(prefaceHTTP2) {
 		c.isHTTP1 = b[0] != prefaceHTTP2[c.preface]
@@ -110,7 +110,7 @@ const (
 	// recordOverhead is an upper bound of the bytes that TLS adds to a record: header, type, nonce, tag and padding to a block.
 	recordOverhead = 64
 	// maxTLSOverhead limits all other bytes: messages of the handshake protocol (RFC 8446 section 4.6), records without content,
-	// and what crypto/tls reads ahead.
+	// and bytes that crypto/tls reads ahead.
 	maxTLSOverhead = 128 << 10
 )
 
@@ -118,8 +118,8 @@ const (
 // 4.6.3). Each costs CPU time, and a reply that blocks the reader if the other end does not read it.
 type TLSOverhead struct{ allowed int64 }
 
-// Add counts n bytes of content, of received bytes in total. It reports whether the other end may send more. It
-// is called once per read, which returns content of at most one record.
+// Add counts n bytes of content, of received bytes in total. It reports whether the other end may send more. It is called once
+// per read, which returns content of at most one record.
 func (o *TLSOverhead) Add(n int, received int64) bool {
 	o.allowed += int64(n) + recordOverhead
 	return received-o.allowed <= maxTLSOverhead

@@ -85,7 +85,7 @@ func TestBudget_LateWindowUpdates(t *testing.T) {
 	}
 }
 
-// Clients may update the window for what they receive, and send a limited number of other frames.
+// Clients may update the window for bytes that they receive, and send a limited number of other frames.
 func TestBudget(t *testing.T) {
 	t.Parallel()
 	var b Budget

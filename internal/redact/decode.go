@@ -1,12 +1,12 @@
 package redact
 
 import (
+	"encoding/json"
 	"html"
 	"net/url"
 	"regexp"
 	"strconv"
 	"strings"
-	"unicode/utf16"
 )
 
 // maxEscape is the usual maximum length of an escaped byte, such as \u002b.
@@ -58,13 +58,10 @@ func decodeEscape(s string) string {
 		plain, err = url.PathUnescape(s)
 	case s[0] == '&':
 		plain = html.UnescapeString(s)
-	case s == `\/` || s == `\'`:
-		plain = s[1:]
-	case len(s) == 12: // a surrogate pair
-		var high, low uint64
-		high, _ = strconv.ParseUint(s[2:6], 16, 16)
-		low, _ = strconv.ParseUint(s[8:], 16, 16)
-		plain = string(utf16.DecodeRune(rune(high), rune(low))) //nolint:gosec // 16 bits
+	case s == `\'`:
+		plain = "'"
+	case s == `\/`, s[1] == 'u': // JSON also has surrogate pairs
+		err = json.Unmarshal([]byte(`"`+s+`"`), &plain)
 	default:
 		plain, err = strconv.Unquote(`"` + s + `"`)
 	}

@@ -108,13 +108,13 @@ func (s Secrets) Truncated(text string) string {
 	cut := len(text)
 	for _, list := range [][]string{s.texts, s.forms} {
 		for _, form := range list {
-			cut = min(cut, len(text)-overlapLength(text, form))
+			cut = min(cut, len(text)-measureOverlap(text, form))
 		}
 	}
 	if hasEscapes(text) {
 		d := decode(text[:len(text)-len(partialEscape.FindString(text))])
 		for _, secret := range s.texts {
-			if n := overlapLength(d.text, secret); n > 0 {
+			if n := measureOverlap(d.text, secret); n > 0 {
 				cut = min(cut, d.starts[len(d.text)-n])
 			}
 		}
@@ -125,9 +125,9 @@ func (s Secrets) Truncated(text string) string {
 	return text[:cut] + Replacement
 }
 
-// overlapLength returns the length of the longest beginning of form, without its end, at the end of text, or 0 if it is shorter than
-// [MinLength].
-func overlapLength(text, form string) int {
+// measureOverlap returns the length of the longest beginning of form, without its end, at the end of text, or 0 if it is shorter
+// than [MinLength].
+func measureOverlap(text, form string) int {
 	for n := min(len(form)-1, len(text)); n >= MinLength; n-- {
 		if strings.HasSuffix(text, form[:n]) {
 			return n
@@ -141,8 +141,9 @@ func (s Secrets) AreIn(text string) bool { return s.Text(text) != text }
 
 // Error returns err, or an error with the redacted text if it contains a secret.
 func (s Secrets) Error(err error) error {
-	if text := err.Error(); s.AreIn(text) {
-		return errors.New(s.Text(text))
+	text := err.Error()
+	if redacted := s.Text(text); redacted != text {
+		return errors.New(redacted)
 	}
 	return err
 }

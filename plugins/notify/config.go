@@ -28,7 +28,7 @@ type Config struct {
 type service struct {
 	hasTitle bool // a message has a separate title
 	markup   bool // an @ in the text notifies people, and links can have another text
-	maxBytes int  // limit of a text
+	maxBytes int  // limit of a text, less than that of the service by at least an ellipsis
 }
 
 func knownServices() map[string]service {

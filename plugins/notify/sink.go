@@ -171,17 +171,16 @@ func (to destination) send(transport http.RoundTripper, title, text string) (err
 	if err != nil {
 		return err
 	}
+	if to.service.markup {
+		title, text = disableMarkup.Replace(title), disableMarkup.Replace(text)
+	}
 	params := types.Params{}
 	if to.service.hasTitle {
 		params.SetTitle(relay.Truncate(title, 200))
 	} else {
 		text = title + "\n\n" + text
 	}
-	text = relay.Truncate(text, to.service.maxBytes)
-	if to.service.markup {
-		text = disableMarkup.Replace(text)
-	}
-	return out.Send(text, &params)
+	return out.Send(relay.Truncate(text, to.service.maxBytes), &params)
 }
 
 // openService creates the service for each attempt, so no state of an abandoned attempt is reused.

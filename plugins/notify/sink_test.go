@@ -2,6 +2,7 @@ package notify
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -494,5 +495,23 @@ func TestDisableMarkup_Links(t *testing.T) {
 	got := disableMarkup.Replace("[safe](http://evil.example) <http://evil.example|safe>")
 	if strings.Contains(got, "](") || strings.Contains(got, "<h") {
 		t.Errorf("got %q, want no link with another text", got)
+	}
+}
+
+// Disabling markup makes a text longer, but not longer than the service allows.
+func TestSink_MarkupKeepsLimit(t *testing.T) {
+	s, d := startSink(t, respondOK, Config{URLs: []string{"mattermost://mattermost.example.com/" + secret}})
+	delivery := newDelivery()
+	data := string(delivery.Notifications[0].Data)
+	delivery.Notifications[0].Data = []byte(strings.Replace(data, "@everyone", strings.Repeat("@", 7000), 1))
+	if err := s.Deliver(t.Context(), delivery); err != nil {
+		t.Fatal(err)
+	}
+	var message struct{ Text string }
+	if err := json.Unmarshal([]byte(d.requests[0].body), &message); err != nil {
+		t.Fatal(err)
+	}
+	if limit := knownServices()["mattermost"].maxBytes + len("…"); len(message.Text) > limit {
+		t.Errorf("got a text of %d bytes, want at most %d", len(message.Text), limit)
 	}
 }

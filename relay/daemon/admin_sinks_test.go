@@ -199,7 +199,7 @@ func TestSinkAdmin_Operations(t *testing.T) {
 }
 
 // If Redis is full, the sinks are listed with their counts, and a replay is rejected.
-func TestSinkAdmin_ListsSinksOfFullRedis(t *testing.T) {
+func TestSinkAdmin_FullRedis(t *testing.T) {
 	t.Parallel()
 	sink := &fakeSink{}
 	server := redistest.Start(t)

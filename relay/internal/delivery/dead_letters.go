@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 )
@@ -24,18 +25,12 @@ func (s *Service) limitDeadLetters(ctx context.Context) error {
 }
 
 func (s *Service) limitDeadLettersAsLeader(ctx context.Context) error {
-	tick := time.NewTicker(deadLetterInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-tick.C:
-		}
+	for await.Duration(ctx, deadLetterInterval) {
 		if err := s.dropExcessDeadLetters(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("dead letters could not be dropped from a full redis", "error", err)
 		}
 	}
+	return nil
 }
 
 // dropExcessDeadLetters drops the oldest dead letters of each sink that has more than its part of the limit, in steps until Redis

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"context"
 	"slices"
+	"sort"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
@@ -21,7 +22,7 @@ const (
 	minStuckInterval = time.Second
 	maxStuckInterval = 5 * time.Second
 	stuckAge         = time.Second
-	// pageAge is the maximum age of a page of the log that several steps of catching up use. Entries can be erased meanwhile.
+	// pageAge is the maximum age of a page of the log that several steps of catching up use. Entries can be erased during that time.
 	pageAge = 100 * time.Millisecond
 	// fullLogInterval is the minimum time between two log messages about full queues. A message names the queues that have been
 	// full for fullLogAge.
@@ -42,7 +43,7 @@ type catchUp struct {
 	// isStuck is set while a full queue does not shrink. Many stuck sinks must not slow the others down, so they are measured
 	// rarely, and others get a larger part of the memory.
 	isStuck bool
-	// bytes is the size of the full queue when it was last measured, and shrunkAt the time when it had become smaller.
+	// bytes is the size of the full queue when it was last measured, and shrunkAt the time when it became full or smaller.
 	bytes    int64
 	shrunkAt time.Time
 }
@@ -50,7 +51,7 @@ type catchUp struct {
 // recordSize records the measured size of a full queue.
 func (c *catchUp) recordSize(bytes int64) {
 	now := time.Now()
-	if bytes < c.bytes || c.shrunkAt.Before(c.fullSince) {
+	if bytes < c.bytes {
 		c.shrunkAt = now
 	}
 	c.bytes, c.isStuck = bytes, now.Sub(c.shrunkAt) >= stuckAge
@@ -63,7 +64,7 @@ func (d *Dispatcher) setFull(sink int, isFull bool) {
 	case !isFull:
 		c.isStuck = false
 	case !c.isFull:
-		c.fullSince = now
+		c.fullSince, c.shrunkAt = now, now
 		if check := now.Add(d.spaceInterval); check.Before(d.nextSpaceCheck) {
 			d.nextSpaceCheck = check
 		}
@@ -71,8 +72,8 @@ func (d *Dispatcher) setFull(sink int, isFull bool) {
 	c.isFull = isFull
 }
 
-// countStuck updates the number of stuck sinks.
-func (d *Dispatcher) countStuck() {
+// updateStuckCount counts the stuck sinks. queueLimit needs the number often.
+func (d *Dispatcher) updateStuckCount() {
 	d.stuckCount = 0
 	for _, c := range d.catchUps {
 		if c.isStuck {
@@ -231,7 +232,7 @@ func (d *Dispatcher) checkSpace(ctx context.Context) error {
 	if len(moving) == 0 {
 		d.nextSpaceCheck = d.nextStuckCheck
 	}
-	d.countStuck()
+	d.updateStuckCount()
 	return nil
 }
 
@@ -265,12 +266,7 @@ type logPage struct {
 func (d *Dispatcher) readPage(ctx context.Context, after string) ([]relay.Notification, error) {
 	if p := &d.page; len(p.list) > 0 && time.Since(p.readAt) < pageAge && streamid.Compare(after, p.after) >= 0 &&
 		streamid.Compare(after, p.list[len(p.list)-1].Cursor) < 0 {
-		first, _ := slices.BinarySearchFunc(p.list, after, func(n relay.Notification, after string) int {
-			if streamid.Compare(n.Cursor, after) > 0 {
-				return 1
-			}
-			return -1
-		})
+		first := sort.Search(len(p.list), func(i int) bool { return streamid.Compare(p.list[i].Cursor, after) > 0 })
 		return p.list[first:], nil
 	}
 	list, _, err := d.readLog(ctx, after)

@@ -248,12 +248,6 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 	}
 }
 
-// partitionShare returns a partition's share of a backlog, rounded up.
-func partitionShare(backlog int64, partitions int) int64 {
-	n := int64(max(partitions, 1))
-	return (backlog + n - 1) / n
-}
-
 // Offer passes a batch that the node has just read from the log. It never blocks. A dispatcher without the lease
 // ignores the batch. A dispatcher that is too slow reads the log itself.
 func (d *Dispatcher) Offer(b eventlog.Batch) {
@@ -305,7 +299,7 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 			continue
 		}
 		if redisconn.IsOutOfMemory(err) {
-			d.opts.Memory.Measure(ctx) // copies that free memory later are possible while Redis is known to be full
+			d.opts.Memory.Measure(ctx) // newRequest allows copies when Redis is known to be full
 		}
 		d.opts.Logger.WarnContext(ctx, "dispatching failed", "partition", d.opts.Partition, "error", err)
 		if !retry.Sleep(ctx) {
@@ -415,7 +409,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 		}
 		d.catchUps[i] = &catchUp{position: position}
 	}
-	d.countStuck()
+	d.updateStuckCount()
 	d.page = logPage{}
 	d.recordSinks(ctx)
 	return nil
@@ -476,25 +470,6 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 		return err
 	}
 	return d.trimLog(ctx, d.opts.Retention())
-}
-
-// limitBytes converts the BacklogBytes of each sink to a number of entries.
-func (d *Dispatcher) limitBytes(ctx context.Context) error {
-	for i, s := range d.matcher.Sinks() {
-		if s.BacklogBytes == 0 {
-			continue
-		}
-		n, err := d.opts.Queues.LenForBytes(ctx, s.Name, d.opts.Partition,
-			partitionShare(s.BacklogBytes, d.opts.Partitions))
-		if err != nil {
-			return err
-		}
-		d.backlogs[i] = partitionShare(s.Backlog, d.opts.Partitions)
-		if n > 0 && (d.backlogs[i] == 0 || n < d.backlogs[i]) {
-			d.backlogs[i] = n
-		}
-	}
-	return nil
 }
 
 // logDropped logs the number of entries that were dropped since the last call.

@@ -94,6 +94,30 @@ func (d *Dispatcher) measureSpace(ctx context.Context, sink int) (int, error) {
 	if limit == 0 {
 		return maxBytesPerScript, nil
 	}
-	space := int(min(maxBytesPerScript, limit-d.sizes[sink]))
-	return max(space, 0), nil
+	return int(max(min(maxBytesPerScript, limit-d.sizes[sink]), 0)), nil
+}
+
+// partitionShare returns a partition's share of a backlog, rounded up.
+func partitionShare(backlog int64, partitions int) int64 {
+	n := int64(max(partitions, 1))
+	return (backlog + n - 1) / n
+}
+
+// limitBytes converts the BacklogBytes of each sink to a number of entries.
+func (d *Dispatcher) limitBytes(ctx context.Context) error {
+	for i, s := range d.matcher.Sinks() {
+		if s.BacklogBytes == 0 {
+			continue
+		}
+		n, err := d.opts.Queues.LenForBytes(ctx, s.Name, d.opts.Partition,
+			partitionShare(s.BacklogBytes, d.opts.Partitions))
+		if err != nil {
+			return err
+		}
+		d.backlogs[i] = partitionShare(s.Backlog, d.opts.Partitions)
+		if n > 0 && (d.backlogs[i] == 0 || n < d.backlogs[i]) {
+			d.backlogs[i] = n
+		}
+	}
+	return nil
 }

@@ -191,7 +191,7 @@ func TestDispatcher_QueueLimitOfStuckSinks(t *testing.T) {
 		for i := range 40 {
 			sinks = append(sinks, Sink{Name: strconv.Itoa(i)})
 		}
-		d := &Dispatcher{opts: Options{Memory: fixedMemory(40 << 20), Partitions: 2}, catchUps: make(map[int]*catchUp)}
+		d := &Dispatcher{opts: Options{Memory: fixedMemory(40 << 20), Partitions: 2}}
 		d.useMatcher(NewMatcher(sinks))
 		const good, recovering, hanging = 0, 1, 2
 		for i := recovering; i < len(sinks); i++ {
@@ -205,7 +205,7 @@ func TestDispatcher_QueueLimitOfStuckSinks(t *testing.T) {
 				}
 				c.recordSize(d.sizes[i])
 			}
-			d.countStuck()
+			d.updateStuckCount()
 		}
 		check := func(when string, wants map[int]int64) {
 			t.Helper()

@@ -185,17 +185,14 @@ func (l *connLimiter) tryAdmit(c *limitedConn, requests int, isLate bool) (admit
 	defer l.mu.Unlock()
 	for !c.isProxy && !c.removed {
 		ofGroup := l.waitingOfGroup[c.group]
-		busiest := c.group
-		switch {
-		case ofGroup == 0, ofGroup+requests <= maxGroupWaiting && l.waiting+requests <= maxWaiting:
+		isGroupFull := ofGroup+requests > maxGroupWaiting
+		if ofGroup == 0 || !isGroupFull && l.waiting+requests <= maxWaiting {
 			l.setWaiting(c, c.waiting+requests)
-			return true, nil
-		case ofGroup+requests <= maxGroupWaiting:
-			for group, n := range l.waitingOfGroup {
-				if n > l.waitingOfGroup[busiest] {
-					busiest = group
-				}
-			}
+			break
+		}
+		busiest := c.group
+		if !isGroupFull { // all addresses together have too many
+			busiest = l.findMostWaiting(busiest)
 		}
 		if busiest == c.group && !isLate {
 			if l.freed[c.group] == nil {
@@ -206,6 +203,17 @@ func (l *connLimiter) tryAdmit(c *limitedConn, requests int, isLate bool) (admit
 		l.closeMostWaiting(busiest)
 	}
 	return true, nil
+}
+
+// findMostWaiting returns the address with the most waiting requests, or the given one if no other has more. The caller holds
+// l.mu.
+func (l *connLimiter) findMostWaiting(group netip.Prefix) netip.Prefix {
+	for other, n := range l.waitingOfGroup {
+		if n > l.waitingOfGroup[group] {
+			group = other
+		}
+	}
+	return group
 }
 
 // setWaiting sets the number of waiting requests of a connection. The caller holds l.mu.

@@ -31,6 +31,10 @@ const (
 	nearlyFullMargin = 0.05
 )
 
+// advice names the ways to free space.
+const advice = "raise redis.max_memory (or maxmemory of your Redis), lower redis.retention, or see `hubrelay sinks list` for " +
+	"sinks that do not deliver or have many dead letters"
+
 // Observer receives the measurements. Its method must not block.
 type Observer interface {
 	// StorageUsed is called at least once per second. ratio is the used share of the memory of the fullest server, from 0 to 1,
@@ -110,8 +114,7 @@ func (m *Monitor) DeadLetterLimit() int64 {
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
 	return relay.NewError(relay.CodeStorageFull, state+", so nothing was stored; repeat the request later. The "+
-		"operator of the relay can free space: raise redis.max_memory (or maxmemory of your Redis), lower "+
-		"redis.retention, or see `hubrelay sinks list` for sinks that do not deliver or have many dead letters")
+		"operator of the relay can free space: "+advice)
 }
 
 // Run measures until ctx ends, and returns nil. While Redis does not respond, the last result applies.
@@ -154,9 +157,7 @@ func (m *Monitor) Measure(ctx context.Context) {
 		m.full.Store(NewFullError(fmt.Sprintf("the storage of the relay is full (%.0f %%)", math.Floor(ratio*100))))
 		if time.Since(m.logged) >= logInterval { // not each time, because a full storage can change its state often
 			m.logged, m.isReported = time.Now(), true
-			m.opts.Log.Error("storage is full, publishing is stopped: raise redis.max_memory (or maxmemory of your "+
-				"Redis), lower redis.retention, or see `hubrelay sinks list` for sinks that do not deliver or have many dead letters",
-				"used_bytes", memory.Used, "max_bytes", memory.Max)
+			m.opts.Log.Error("storage is full, publishing is stopped: "+advice, "used_bytes", memory.Used, "max_bytes", memory.Max)
 		}
 	case wasFull:
 		m.full.Store(nil)

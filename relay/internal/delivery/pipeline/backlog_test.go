@@ -91,13 +91,14 @@ func TestBacklog_LimitsReplay(t *testing.T) {
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 120 || got.Waiting != 1 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	// Deliveries that are scheduled already need no space.
+	// A nearly full Redis ends it, too.
 	e.nearlyFull = true
 	got, err = e.replay(ctx, log, request)
 	if !errors.Is(err, redisconn.ErrFull) || got.Scheduled != 0 || got.Next != "0-0" {
 		t.Errorf("nearly full: %+v, %v", got, err)
 	}
 	e.nearlyFull = false
+	// Deliveries that are scheduled already need no space.
 	got, err = e.replay(ctx, log, request)
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)

@@ -3,7 +3,7 @@
 -- delivery), maximum number of dead letters (0: no limit), ID of the dead letter, then names and values of the fields.
 -- Returns the number of dropped dead letters, or -1 if the claim was lost and nothing was done.
 
--- A full Redis rejects a dead letter of a fresh delivery, because its event stays in the log, too.
+-- Nothing is removed first: a full Redis must reject the dead letter of a fresh delivery, because its event also stays in the log.
 local max, id = tonumber(ARGV[3]), ARGV[4]
 if ARGV[2] ~= '' then
   if not holds_claim(ARGV[1], ARGV[2]) then
