@@ -97,10 +97,12 @@ func (s *Scheduler) Register(name string) *Handle {
 	return h
 }
 
-// Run works until ctx ends and all claims are settled or released. It returns nil.
+// Run works until ctx ends and all claims are settled or released. It returns nil. It also stops all sinks, possibly
+// only after it has returned.
 func (s *Scheduler) Run(ctx context.Context) error {
-	// What waits for a destination that is down need not wait for the grace period.
-	defer context.AfterFunc(ctx, s.stopAll)()
+	// What waits for a destination that is down need not wait for the grace period. Run may return before this has
+	// started, so it does not cancel it.
+	context.AfterFunc(ctx, s.stopAll)
 	// Attempts continue during the grace period, because a destination that has got a delivery would get it again.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -213,7 +215,7 @@ func (s *Scheduler) dueRequests(now time.Time) (handles []*Handle, requests []st
 		}
 		h.active.Add(1)
 		handles = append(handles, h)
-		due, withState = append(due, h.due), append(withState, !now.Before(h.nextStatePoll))
+		due, withState = append(due, h.due), append(withState, !h.due || !now.Before(h.nextStatePoll))
 		idle := now.Add(idlePollInterval + rand.N(idlePollInterval/5))
 		h.nextPoll, h.due = idle.Truncate(pollGranularity).Add(pollGranularity), false
 		if withState[len(withState)-1] {
