@@ -68,13 +68,13 @@ func TestLongLimits(t *testing.T) {
 	}
 }
 
-func (want *turnedAway) check(t *testing.T, d *daemon, limit string, times float64, ask func() turnedAway) {
+func (a *turnedAway) check(t *testing.T, d *daemon, limit string, times float64, ask func() turnedAway) {
 	t.Helper()
 	figure := fmt.Sprintf("hubrelay_stream_clients_rejected_total{limit=%q}", limit)
 	before := d.figure(t, figure)
 	got := ask()
-	if got.Status != want.Status || got.Code != want.Code || got.Message == "" {
-		t.Errorf("got %+v, want %+v", got, *want)
+	if got.Status != a.Status || got.Code != a.Code || got.Message == "" {
+		t.Errorf("got %+v, want %+v", got, *a)
 	}
 	if got.RetryAfter < 2000 || got.RetryAfter > 10_000 || got.Pause != got.RetryAfter {
 		t.Errorf("the pause: %+v", got)

@@ -40,7 +40,7 @@ type daemonConfig struct {
 	env                 []string
 }
 
-func (s daemonConfig) renderYAML() string {
+func (d daemonConfig) renderYAML() string {
 	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
 %s
 redis: {%s}
@@ -52,7 +52,7 @@ auth:
 %s
 sinks:
 %s
-`, s.server, testkit.HealthConfig, s.redis, s.auth, opsKey, readerKey, s.keys, s.sinks)
+`, d.server, testkit.HealthConfig, d.redis, d.auth, opsKey, readerKey, d.keys, d.sinks)
 }
 
 // tempDir creates a directory with a path that is short enough for a unix socket. When the test ends, a redis-server

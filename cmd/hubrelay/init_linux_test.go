@@ -75,14 +75,14 @@ func startInTerminal(t *testing.T, dir string, args ...string) *terminalSession 
 }
 
 // answer waits for a question and types text.
-func (c *terminalSession) answer(t *testing.T, question, text string) {
+func (s *terminalSession) answer(t *testing.T, question, text string) {
 	t.Helper()
-	before := c.waitForPrompt(t, question)
-	if _, err := c.terminal.WriteString(text); err != nil {
+	before := s.waitForPrompt(t, question)
+	if _, err := s.terminal.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "what follows "+question, func() error {
-		if len(c.said.String()) == before {
+		if len(s.said.String()) == before {
 			return errors.New("nothing")
 		}
 		return nil
@@ -90,10 +90,10 @@ func (c *terminalSession) answer(t *testing.T, question, text string) {
 }
 
 // waitForPrompt waits for a question and returns the length of the output.
-func (c *terminalSession) waitForPrompt(t *testing.T, question string) (length int) {
+func (s *terminalSession) waitForPrompt(t *testing.T, question string) (length int) {
 	t.Helper()
 	testkit.Eventually(t, "the question "+question, func() error {
-		said := c.said.String()
+		said := s.said.String()
 		length = len(said)
 		if strings.HasSuffix(said, question) {
 			return nil
@@ -104,22 +104,22 @@ func (c *terminalSession) waitForPrompt(t *testing.T, question string) (length i
 }
 
 // expectHidden waits for a question and checks that the terminal does not show an answer, even a fast one.
-func (c *terminalSession) expectHidden(t *testing.T, question string) {
+func (s *terminalSession) expectHidden(t *testing.T, question string) {
 	t.Helper()
-	c.waitForPrompt(t, question)
-	if state, err := unix.IoctlGetTermios(int(c.terminal.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO != 0 {
+	s.waitForPrompt(t, question)
+	if state, err := unix.IoctlGetTermios(int(s.terminal.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO != 0 {
 		t.Errorf("the terminal shows typed text after %s: %v", question, err)
 	}
 }
 
 // end waits until the program ends and returns the exit code.
-func (c *terminalSession) end(t *testing.T) int {
+func (s *terminalSession) end(t *testing.T) int {
 	t.Helper()
-	limit := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	limit := time.AfterFunc(patience, func() { _ = s.cmd.Process.Kill() })
 	defer limit.Stop()
-	_ = c.cmd.Wait()
-	<-c.read
-	return c.cmd.ProcessState.ExitCode()
+	_ = s.cmd.Wait()
+	<-s.read
+	return s.cmd.ProcessState.ExitCode()
 }
 
 // A user answers, makes a mistake, answers again, and gets a valid configuration.

@@ -47,7 +47,7 @@ type DeadLetterFilter struct {
 }
 
 // TopicPatterns implements [HasTopics].
-func (r DeadLetterFilter) TopicPatterns() []string { return r.Topics }
+func (d DeadLetterFilter) TopicPatterns() []string { return d.Topics }
 
 // ListDeadLettersRequest is the request of [ListDeadLetters].
 type ListDeadLettersRequest struct {

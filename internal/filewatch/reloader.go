@@ -42,85 +42,85 @@ type Reloader struct {
 }
 
 // Run checks the file until ctx ends. It returns nil.
-func (f *Reloader) Run(ctx context.Context) error {
+func (r *Reloader) Run(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.Requested:
-			f.reloadNow()
+		case <-r.Requested:
+			r.reloadNow()
 		case <-tick.C:
-			f.checkFile()
+			r.checkFile()
 		}
 	}
 }
 
 // reloadNow reloads the file immediately and logs every error.
-func (f *Reloader) reloadNow() {
-	f.Watch.MarkReported()
-	if err := f.Watch.Missing(); err != nil {
-		f.markFailing()
-		f.logMissing(err)
+func (r *Reloader) reloadNow() {
+	r.Watch.MarkReported()
+	if err := r.Watch.Missing(); err != nil {
+		r.markFailing()
+		r.logMissing(err)
 		return
 	}
-	f.tryReload(true)
+	r.tryReload(true)
 }
 
 // checkFile reloads the file if it has changed, or if it was rejected and may have become valid without a change.
-func (f *Reloader) checkFile() {
-	changed := f.Watch.Changed()
-	if err := f.Watch.Missing(); err != nil {
-		f.onMissing(err)
+func (r *Reloader) checkFile() {
+	changed := r.Watch.Changed()
+	if err := r.Watch.Missing(); err != nil {
+		r.onMissing(err)
 		return
 	}
-	f.missingSince, f.missingLogged = time.Time{}, false
+	r.missingSince, r.missingLogged = time.Time{}, false
 	switch {
 	case changed:
-		f.tryReload(true)
-	case f.lastError != "" && f.Watch.IsStable() && !time.Now().Before(f.retryAt):
-		f.tryReload(false)
+		r.tryReload(true)
+	case r.lastError != "" && r.Watch.IsStable() && !time.Now().Before(r.retryAt):
+		r.tryReload(false)
 	}
 }
 
 // tryReload reloads the file. It logs an error if always is true or if the error differs from the last one.
-func (f *Reloader) tryReload(always bool) {
+func (r *Reloader) tryReload(always bool) {
 	start := time.Now()
-	err := f.Reload()
-	f.retryAt = time.Now().Add(min(maxRejectedRetry, max(minRejectedRetry, maxRetryShare*time.Since(start))))
+	err := r.Reload()
+	r.retryAt = time.Now().Add(min(maxRejectedRetry, max(minRejectedRetry, maxRetryShare*time.Since(start))))
 	if err == nil {
-		f.lastError = ""
+		r.lastError = ""
 		return
 	}
-	f.markFailing()
-	if text := err.Error(); always || text != f.lastError {
-		f.lastError = text
-		f.OnRejected(err)
+	r.markFailing()
+	if text := err.Error(); always || text != r.lastError {
+		r.lastError = text
+		r.OnRejected(err)
 	}
 }
 
-func (f *Reloader) onMissing(err error) {
+func (r *Reloader) onMissing(err error) {
 	now := time.Now()
-	if f.missingSince.IsZero() {
-		f.missingSince = now
+	if r.missingSince.IsZero() {
+		r.missingSince = now
 	}
-	if now.Sub(f.missingSince) < missingFileGrace {
+	if now.Sub(r.missingSince) < missingFileGrace {
 		return
 	}
-	f.markFailing()
-	if !f.missingLogged {
-		f.logMissing(err)
+	r.markFailing()
+	if !r.missingLogged {
+		r.logMissing(err)
 	}
 }
 
-func (f *Reloader) markFailing() {
-	if f.OnFailing != nil {
-		f.OnFailing()
+func (r *Reloader) markFailing() {
+	if r.OnFailing != nil {
+		r.OnFailing()
 	}
 }
 
-func (f *Reloader) logMissing(err error) {
-	f.missingLogged, f.lastError = true, err.Error()
-	f.Log.Warn("file is not readable, the previous content stays in use", "error", err)
+func (r *Reloader) logMissing(err error) {
+	r.missingLogged, r.lastError = true, err.Error()
+	r.Log.Warn("file is not readable, the previous content stays in use", "error", err)
 }

@@ -43,9 +43,9 @@ func newPendingWrite(p *Request) *pendingWrite {
 	return o
 }
 
-func (o *pendingWrite) release() {
-	o.head, o.body = nil, nil
-	pendingWrites.Put(o)
+func (p *pendingWrite) release() {
+	p.head, p.body = nil, nil
+	pendingWrites.Put(p)
 }
 
 // writeRequest writes p, or starts to write it and sets c.writeDone. A server may respond before it has read a long

@@ -52,22 +52,22 @@ type Request struct {
 }
 
 // ToHTTP converts p to a request for net/http.
-func (p *Request) ToHTTP(ctx context.Context) *http.Request {
-	h := maps.Clone(p.Head.header)
+func (r *Request) ToHTTP(ctx context.Context) *http.Request {
+	h := maps.Clone(r.Head.header)
 	if h == nil {
-		h = make(http.Header, len(p.Values))
+		h = make(http.Header, len(r.Values))
 	}
-	for i, v := range p.Values {
+	for i, v := range r.Values {
 		if v != "" {
-			h[p.Head.perRequest[i]] = []string{v}
+			h[r.Head.perRequest[i]] = []string{v}
 		}
 	}
 	req := postRequest.WithContext(ctx)
-	req.URL, req.Host, req.Header = p.Head.url, p.Head.url.Host, h
-	if len(p.Body) > 0 {
-		req.ContentLength = int64(len(p.Body))
+	req.URL, req.Host, req.Header = r.Head.url, r.Head.url.Host, h
+	if len(r.Body) > 0 {
+		req.ContentLength = int64(len(r.Body))
 		// GetBody allows net/http to use a new connection if an idle one was closed before any byte was sent.
-		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(p.Body)), nil }
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(r.Body)), nil }
 		req.Body, _ = req.GetBody()
 	}
 	return req
@@ -160,13 +160,13 @@ func IsToken(s string) bool {
 }
 
 // appendHead appends the request line and the header. The template must be encoded and all values printable.
-func (p *Request) appendHead(out []byte) []byte {
-	out = append(out, p.Head.encoded...)
-	for i, v := range p.Values {
+func (r *Request) appendHead(out []byte) []byte {
+	out = append(out, r.Head.encoded...)
+	for i, v := range r.Values {
 		if v != "" {
-			out = append(append(out, p.Head.headerPrefixes[i]...), v...)
+			out = append(append(out, r.Head.headerPrefixes[i]...), v...)
 		}
 	}
 	out = append(out, "\r\nContent-Length: "...)
-	return append(strconv.AppendInt(out, int64(len(p.Body)), 10), "\r\n\r\n"...)
+	return append(strconv.AppendInt(out, int64(len(r.Body)), 10), "\r\n\r\n"...)
 }

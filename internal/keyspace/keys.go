@@ -79,15 +79,15 @@ func crc16(s string) uint16 {
 }
 
 // Prefix returns the prefix without its colon.
-func (k Space) Prefix() string { return strings.TrimSuffix(k.prefix, ":") }
+func (s Space) Prefix() string { return strings.TrimSuffix(s.prefix, ":") }
 
 // Partitions returns the number of partitions.
-func (k Space) Partitions() int { return len(k.tags) }
+func (s Space) Partitions() int { return len(s.tags) }
 
 // Partition returns the partition of a hub, starting at 0. It must be the same in every version, because a change would
 // break the order of a hub.
-func (k Space) Partition(hub string) int {
-	if len(k.tags) == 1 {
+func (s Space) Partition(hub string) int {
+	if len(s.tags) == 1 {
 		return 0
 	}
 	const offset, prime = 14695981039346656037, 1099511628211
@@ -99,45 +99,45 @@ func (k Space) Partition(hub string) int {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	h ^= h >> 33
-	return int(h % uint64(len(k.tags)))
+	return int(h % uint64(len(s.tags)))
 }
 
 // InPartition returns a name in the slot of a partition.
-func (k Space) InPartition(name string, partition int) string {
-	return k.prefix + name + ":{" + k.tags[partition] + "}"
+func (s Space) InPartition(name string, partition int) string {
+	return s.prefix + name + ":{" + s.tags[partition] + "}"
 }
 
 // InPartitionSlot returns a name that is in the slot of a partition in a cluster, and the plain name without one.
-func (k Space) InPartitionSlot(name string, partition int) string {
-	if k.cluster {
-		return k.InPartition(name, partition)
+func (s Space) InPartitionSlot(name string, partition int) string {
+	if s.cluster {
+		return s.InPartition(name, partition)
 	}
-	return k.Global(name)
+	return s.Global(name)
 }
 
 // OfSink returns a name of a sink. In a cluster, all names of a sink share a slot.
-func (k Space) OfSink(name, sink string) string {
-	if k.cluster {
-		return k.prefix + name + ":{" + sink + "}"
+func (s Space) OfSink(name, sink string) string {
+	if s.cluster {
+		return s.prefix + name + ":{" + sink + "}"
 	}
-	return k.prefix + name + ":" + sink
+	return s.prefix + name + ":" + sink
 }
 
 // Global returns a name that does not need to share a slot with other names.
-func (k Space) Global(name string) string { return k.prefix + name }
+func (s Space) Global(name string) string { return s.prefix + name }
 
 // InGroup returns the name of a group, or a name within it. In a cluster, all names of a group share a slot.
-func (k Space) InGroup(group, name string) string {
-	if k.cluster {
-		return k.prefix + "{" + group + "}" + name
+func (s Space) InGroup(group, name string) string {
+	if s.cluster {
+		return s.prefix + "{" + group + "}" + name
 	}
-	return k.prefix + group + name
+	return s.prefix + group + name
 }
 
 // Slot returns the slot of a name with a hash tag. A command may use only names with the same slot. Without a cluster,
 // it is always 0.
-func (k Space) Slot(name string) int {
-	if !k.cluster {
+func (s Space) Slot(name string) int {
+	if !s.cluster {
 		return 0
 	}
 	_, rest, _ := strings.Cut(name, "{")
@@ -146,7 +146,7 @@ func (k Space) Slot(name string) int {
 }
 
 // Token returns the key of the grant of a token with the given hash.
-func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
+func (s Space) Token(hash string) string { return s.Global("token:" + hash) }
 
 // TokenChanges returns the Pub/Sub channel that announces that a token has a new stream, or no stream anymore.
-func (k Space) TokenChanges() string { return k.Global("tokenchanges") }
+func (s Space) TokenChanges() string { return s.Global("tokenchanges") }

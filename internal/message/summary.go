@@ -60,12 +60,12 @@ func NewBuilder() *Builder {
 }
 
 // Build returns the summary of a delivery, which must have at least one notification.
-func (w *Builder) Build(d relay.Delivery) *Summary {
+func (b *Builder) Build(d relay.Delivery) *Summary {
 	p := &Summary{ID: d.ID}
 	highest := relay.SeverityQuiet
 	list := d.Notifications[:min(len(d.Notifications), MaxListed)]
 	for _, n := range list {
-		entry := w.newEntry(n)
+		entry := b.newEntry(n)
 		highest = max(highest, entry.Severity)
 		p.Items = append(p.Items, entry)
 	}
@@ -95,13 +95,13 @@ func (w *Builder) Build(d relay.Delivery) *Summary {
 }
 
 // newEntry returns a title, the error, the state, and the identifiers of a notification.
-func (w *Builder) newEntry(n relay.Notification) Entry {
+func (b *Builder) newEntry(n relay.Notification) Entry {
 	e, err := n.Envelope()
 	if err != nil {
 		e.Context.HubID = n.Hub
 	}
 	severity := relay.SeverityOf(n.Topic, e.Object)
-	title := w.meanings[n.Topic]
+	title := b.meanings[n.Topic]
 	if title == "" {
 		title = n.Topic
 	}
@@ -169,26 +169,26 @@ func StripInvisible(text string) string {
 }
 
 // WriteText writes the summary without its subject.
-func (p *Summary) WriteText(w io.Writer) error {
+func (s *Summary) WriteText(w io.Writer) error {
 	var b strings.Builder
 	rows := func(list []Row) {
 		for _, r := range list {
 			fmt.Fprintf(&b, "%s: %s\n", r.Name, r.Value)
 		}
 	}
-	if len(p.Shared) > 0 {
-		rows(p.Shared)
+	if len(s.Shared) > 0 {
+		rows(s.Shared)
 		b.WriteByte('\n')
 	}
-	for _, entry := range p.Items {
+	for _, entry := range s.Items {
 		b.WriteString(entry.Title + "\n")
 		rows(entry.Rows)
 		b.WriteByte('\n')
 	}
-	if p.Omitted > 0 {
-		fmt.Fprintf(&b, "and %d more\n\n", p.Omitted)
+	if s.Omitted > 0 {
+		fmt.Fprintf(&b, "and %d more\n\n", s.Omitted)
 	}
-	fmt.Fprintf(&b, "Delivery: %s\n", p.ID)
+	fmt.Fprintf(&b, "Delivery: %s\n", s.ID)
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -32,16 +32,16 @@ type compiled struct {
 	size int // the number of instructions
 }
 
-func (k *compileCache) compiledPattern(pattern string) (compiled, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return getOrCompute(&k.patterns, pattern, compilePattern)
+func (c *compileCache) compiledPattern(pattern string) (compiled, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return getOrCompute(&c.patterns, pattern, compilePattern)
 }
 
-func (k *compileCache) loadZone(name string) (*time.Location, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return getOrCompute(&k.zones, name, time.LoadLocation)
+func (c *compileCache) loadZone(name string) (*time.Location, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return getOrCompute(&c.zones, name, time.LoadLocation)
 }
 
 // getOrCompute returns the cached value for name. If it is missing, getOrCompute calls compute and caches the result.

@@ -186,9 +186,9 @@ func (t *Template) locateOverflow(ctx context.Context, d *Data) error {
 }
 
 // execute renders d into m.run.out. It converts a panic to an error, because a template must not stop the daemon.
-func (m *executor) execute(ctx context.Context, d *Data) (err error) {
-	m.run.reset(ctx)
-	if err := m.run.checkDeadline(); err != nil {
+func (e *executor) execute(ctx context.Context, d *Data) (err error) {
+	e.run.reset(ctx)
+	if err := e.run.checkDeadline(); err != nil {
 		return err
 	}
 	defer func() {
@@ -196,5 +196,5 @@ func (m *executor) execute(ctx context.Context, d *Data) (err error) {
 			err = fmt.Errorf("the rendering panicked (%T)", v) // the value is not shown because it may contain secrets
 		}
 	}()
-	return m.tmpl.Execute(m.run, d)
+	return e.tmpl.Execute(e.run, d)
 }

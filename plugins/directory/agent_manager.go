@@ -152,8 +152,8 @@ func (m *agentManager) ensureStarted(ctx context.Context, p instanceDir, stable 
 }
 
 // supersededOr returns ErrSuperseded if a higher lease has claimed the instance, and err otherwise.
-func (p instanceDir) supersededOr(err error) error {
-	if e := p.checkLease(); e != nil && p.lease > 0 {
+func (i instanceDir) supersededOr(err error) error {
+	if e := i.checkLease(); e != nil && i.lease > 0 {
 		return e
 	}
 	return err

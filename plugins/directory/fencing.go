@@ -46,17 +46,17 @@ type instanceDir struct {
 	lease    int64
 }
 
-func (p instanceDir) instancePath() string { return filepath.Join(p.path, p.instance) }
-func (p instanceDir) fencePath() string    { return filepath.Join(p.path, dirFence, p.instance) }
-func (p instanceDir) workPath() string {
-	return filepath.Join(p.fencePath(), strconv.FormatInt(p.lease, 10))
+func (i instanceDir) instancePath() string { return filepath.Join(i.path, i.instance) }
+func (i instanceDir) fencePath() string    { return filepath.Join(i.path, dirFence, i.instance) }
+func (i instanceDir) workPath() string {
+	return filepath.Join(i.fencePath(), strconv.FormatInt(i.lease, 10))
 }
-func (p instanceDir) workFile(name string) string { return filepath.Join(p.workPath(), name) }
+func (i instanceDir) workFile(name string) string { return filepath.Join(i.workPath(), name) }
 
 // currentLease returns the lease that has claimed the instance, or 0 if there was none yet.
-func (p instanceDir) currentLease() (int64, error) {
+func (i instanceDir) currentLease() (int64, error) {
 	for range 10 {
-		entries, err := os.ReadDir(p.fencePath())
+		entries, err := os.ReadDir(i.fencePath())
 		if errors.Is(err, fs.ErrNotExist) {
 			return 0, nil
 		}
@@ -73,30 +73,30 @@ func (p instanceDir) currentLease() (int64, error) {
 		}
 	}
 	return 0, fmt.Errorf("%s contains no directory named after a lease; remove it if no migration of %s is running",
-		p.fencePath(), p.instance)
+		i.fencePath(), i.instance)
 }
 
 // claim claims the instance for the lease, until a higher lease claims it.
-func (p instanceDir) claim() error {
+func (i instanceDir) claim() error {
 	for {
-		n, err := p.currentLease()
+		n, err := i.currentLease()
 		switch {
 		case err != nil:
 			return err
-		case n > p.lease:
+		case n > i.lease:
 			return relay.ErrSuperseded
-		case n == p.lease:
+		case n == i.lease:
 			return nil
 		case n == 0:
-			err = p.claimFirst()
+			err = i.claimFirst()
 		default:
-			former := p
+			former := i
 			former.lease = n
-			err = os.Rename(former.workPath(), p.workPath())
+			err = os.Rename(former.workPath(), i.workPath())
 		}
 		switch {
 		case err == nil:
-			return syncDir(p.fencePath())
+			return syncDir(i.fencePath())
 		case errors.Is(err, fs.ErrNotExist) && n > 0: // claimed by another process
 		case errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY):
 		default:
@@ -106,8 +106,8 @@ func (p instanceDir) claim() error {
 }
 
 // claimFirst creates the fence directory and the work directory in one atomic step.
-func (p instanceDir) claimFirst() error {
-	parent := filepath.Dir(p.fencePath())
+func (i instanceDir) claimFirst() error {
+	parent := filepath.Dir(i.fencePath())
 	if err := os.Mkdir(parent, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -115,9 +115,9 @@ func (p instanceDir) claimFirst() error {
 	if err != nil {
 		return err
 	}
-	err = os.Mkdir(filepath.Join(temp, strconv.FormatInt(p.lease, 10)), 0o700)
+	err = os.Mkdir(filepath.Join(temp, strconv.FormatInt(i.lease, 10)), 0o700)
 	if err == nil {
-		err = os.Rename(temp, p.fencePath())
+		err = os.Rename(temp, i.fencePath())
 	}
 	if err != nil {
 		return cmp.Or(err, os.RemoveAll(temp))
@@ -126,11 +126,11 @@ func (p instanceDir) claimFirst() error {
 }
 
 // supersededError returns ErrSuperseded if a higher lease caused err, and err otherwise.
-func (p instanceDir) supersededError(err error) error {
+func (i instanceDir) supersededError(err error) error {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if n, e := p.currentLease(); e == nil && n > p.lease {
+	if n, e := i.currentLease(); e == nil && n > i.lease {
 		return relay.ErrSuperseded
 	}
 	return err
@@ -138,42 +138,42 @@ func (p instanceDir) supersededError(err error) error {
 
 // checkLease returns ErrSuperseded if a higher lease has claimed the instance. It is called before a step whose paths
 // are outside of the work directory.
-func (p instanceDir) checkLease() error {
-	_, err := os.Lstat(p.workPath())
-	return p.supersededError(err)
+func (i instanceDir) checkLease() error {
+	_, err := os.Lstat(i.workPath())
+	return i.supersededError(err)
 }
 
 // rename moves a directory from or into the work directory, and syncs both parent directories.
-func (p instanceDir) rename(from, to string) error {
+func (i instanceDir) rename(from, to string) error {
 	// Listing the fence first refreshes the cache of a network file system.
-	if n, err := p.currentLease(); err == nil && n > p.lease {
+	if n, err := i.currentLease(); err == nil && n > i.lease {
 		return relay.ErrSuperseded
 	}
 	if err := os.Rename(from, to); err != nil {
-		return p.supersededError(err)
+		return i.supersededError(err)
 	}
 	for _, dir := range []string{filepath.Dir(to), filepath.Dir(from)} {
 		if err := syncDir(dir); err != nil {
-			return p.supersededError(err)
+			return i.supersededError(err)
 		}
 	}
 	return nil
 }
 
 // createMarker creates an empty file in the work directory.
-func (p instanceDir) createMarker(name string) error {
-	f, err := os.OpenFile(p.workFile(name), os.O_CREATE|os.O_WRONLY, 0o600)
+func (i instanceDir) createMarker(name string) error {
+	f, err := os.OpenFile(i.workFile(name), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
-		return p.supersededError(err)
+		return i.supersededError(err)
 	}
-	return cmp.Or(f.Close(), p.supersededError(syncDir(p.workPath())))
+	return cmp.Or(f.Close(), i.supersededError(syncDir(i.workPath())))
 }
 
 // removeMarker removes a file from the work directory if it exists.
-func (p instanceDir) removeMarker(name string) error {
-	err := os.Remove(p.workFile(name))
+func (i instanceDir) removeMarker(name string) error {
+	err := os.Remove(i.workFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
-		return p.checkLease()
+		return i.checkLease()
 	}
 	return err
 }
@@ -183,15 +183,15 @@ const maxRemoveAttempts = 100
 
 // removeTree removes a directory of any size. It first renames it to a unique name, so an outdated process cannot
 // remove data of its successor. Files that cannot be removed stay in the work directory until the next claim.
-func (p instanceDir) removeTree(path string) error {
-	trash, err := os.MkdirTemp(p.workPath(), dirTrash)
+func (i instanceDir) removeTree(path string) error {
+	trash, err := os.MkdirTemp(i.workPath(), dirTrash)
 	if err != nil {
-		return p.supersededError(err)
+		return i.supersededError(err)
 	}
-	if err := p.rename(path, filepath.Join(trash, "x")); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := i.rename(path, filepath.Join(trash, "x")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := p.checkLease(); err != nil {
+	if err := i.checkLease(); err != nil {
 		return err
 	}
 	// An outdated process may still copy into the directory. It soon fails, because its directories are gone.
@@ -204,16 +204,16 @@ func (p instanceDir) removeTree(path string) error {
 }
 
 // discardMatching removes the entries of the work directory whose names match.
-func (p instanceDir) discardMatching(matches func(name string) bool) error {
-	entries, err := os.ReadDir(p.workPath())
+func (i instanceDir) discardMatching(matches func(name string) bool) error {
+	entries, err := os.ReadDir(i.workPath())
 	if err != nil {
-		return p.supersededError(err)
+		return i.supersededError(err)
 	}
 	for _, e := range entries {
 		if !matches(e.Name()) {
 			continue
 		}
-		if err := p.removeTree(p.workFile(e.Name())); err != nil {
+		if err := i.removeTree(i.workFile(e.Name())); err != nil {
 			return err
 		}
 	}

@@ -83,12 +83,12 @@ func readSmall(path string, checks ...func(string, fs.FileInfo) error) ([]byte, 
 
 // commandEnv returns the complete environment of an instance's command: the inherited variables, those of
 // instance.json, and HUBRELAY_INSTANCE.
-func (c instanceFile) commandEnv(instance string) []string {
+func (i instanceFile) commandEnv(instance string) []string {
 	env := inheritedEnv()
-	for name, value := range c.Env {
+	for name, value := range i.Env {
 		env = append(env, name+"="+value)
 	}
-	slices.Sort(env[len(env)-len(c.Env):])
+	slices.Sort(env[len(env)-len(i.Env):])
 	return append(env, "HUBRELAY_INSTANCE="+instance)
 }
 

@@ -67,106 +67,106 @@ type diskState struct {
 }
 
 // isMoved reports whether the instance is at its path on the destination.
-func (f diskState) isMoved() bool {
-	return f.atDestination && !f.atSource && !f.ready && (f.switched || !f.stoppedAtSource)
+func (d diskState) isMoved() bool {
+	return d.atDestination && !d.atSource && !d.ready && (d.switched || !d.stoppedAtSource)
 }
 
 // inspect reads the state of the migration from the disks.
-func (v *migration) inspect() (diskState, error) {
+func (m *migration) inspect() (diskState, error) {
 	var f diskState
-	if err := v.source.checkLease(); err != nil {
-		return f, fmt.Errorf("the directory of server %s has disappeared: %w", v.source.server, err)
+	if err := m.source.checkLease(); err != nil {
+		return f, fmt.Errorf("the directory of server %s has disappeared: %w", m.source.server, err)
 	}
 	for _, q := range []struct {
 		path string
 		to   *bool
 	}{
-		{v.source.instancePath(), &f.atSource},
-		{v.source.workFile(dirInstance), &f.stoppedAtSource},
-		{v.source.workFile(fileSwitched), &f.switched},
+		{m.source.instancePath(), &f.atSource},
+		{m.source.workFile(dirInstance), &f.stoppedAtSource},
+		{m.source.workFile(fileSwitched), &f.switched},
 	} {
 		var err error
 		if *q.to, err = exists(q.path); err != nil {
 			return f, err
 		}
 	}
-	err := v.destination.checkLease()
+	err := m.destination.checkLease()
 	if errors.Is(err, relay.ErrSuperseded) {
 		return f, err
 	}
 	if err == nil {
-		f.atDestination, err = exists(v.destination.instancePath())
+		f.atDestination, err = exists(m.destination.instancePath())
 	}
 	if err == nil {
-		f.ready, err = exists(v.destination.workFile(dirReady))
+		f.ready, err = exists(m.destination.workFile(dirReady))
 	}
 	f.destinationUnreachable = err != nil
 	return f, nil
 }
 
-func (v *migration) runMigration(ctx context.Context) error {
-	v.driver.stepHook(stepClaim)
-	if err := v.claimSource(); err != nil {
+func (m *migration) runMigration(ctx context.Context) error {
+	m.driver.stepHook(stepClaim)
+	if err := m.claimSource(); err != nil {
 		return err
 	}
-	if err := v.destination.claim(); err != nil {
-		return v.rollBack(ctx,
+	if err := m.destination.claim(); err != nil {
+		return m.rollBack(ctx,
 			fmt.Errorf("server %s cannot be used; check that its directory is mounted and writable: %w",
-				v.destination.server, err))
+				m.destination.server, err))
 	}
-	v.reportStep(stepClaim)
-	if v.Undo {
-		return v.rollBack(ctx,
-			fmt.Errorf("the migration was undone; the instance is on server %s as before", v.source.server))
+	m.reportStep(stepClaim)
+	if m.Undo {
+		return m.rollBack(ctx,
+			fmt.Errorf("the migration was undone; the instance is on server %s as before", m.source.server))
 	}
-	if err := v.runSteps(ctx); err != nil {
-		return v.rollBack(ctx, v.describeError(err))
+	if err := m.runSteps(ctx); err != nil {
+		return m.rollBack(ctx, m.describeError(err))
 	}
 	return nil
 }
 
 // claimSource claims a source that has or had the instance. It rejects an empty directory, such as an unmounted one.
-func (v *migration) claimSource() error {
-	_, err := os.Stat(v.source.path)
-	n, e := v.source.currentLease()
+func (m *migration) claimSource() error {
+	_, err := os.Stat(m.source.path)
+	n, e := m.source.currentLease()
 	err = cmp.Or(err, e)
 	unclaimed := err == nil && n == 0 // the directory shows no trace of a migration
 	if unclaimed {
-		_, err = os.Lstat(v.source.instancePath())
+		_, err = os.Lstat(m.source.instancePath())
 	}
 	if err == nil {
-		err = v.source.claim()
+		err = m.source.claim()
 	}
 	if err == nil || errors.Is(err, relay.ErrSuperseded) {
 		return err
 	}
 	err = fmt.Errorf("instance %s was not found on server %s; check that the server's directory is mounted: %w",
-		v.Instance, v.source.server, err)
-	if unclaimed && !v.Undo && len(v.Done) == 0 {
+		m.Instance, m.source.server, err)
+	if unclaimed && !m.Undo && len(m.Done) == 0 {
 		return err
 	}
 	return relay.Indeterminate(err)
 }
 
-func (v *migration) runSteps(ctx context.Context) error {
+func (m *migration) runSteps(ctx context.Context) error {
 	for _, step := range []struct {
 		id string
 		do func(context.Context, diskState) error
 	}{
-		{stepStop, v.stop},
-		{stepCopy, v.copy},
-		{stepVerify, v.verifyCopy},
-		{stepSwitch, v.switchOver},
-		{stepStart, v.start},
-		{stepClean, v.cleanSource},
+		{stepStop, m.stop},
+		{stepCopy, m.copy},
+		{stepVerify, m.verifyCopy},
+		{stepSwitch, m.switchOver},
+		{stepStart, m.start},
+		{stepClean, m.cleanSource},
 	} {
-		v.driver.stepHook(step.id)
+		m.driver.stepHook(step.id)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		f, err := v.inspect()
+		f, err := m.inspect()
 		if err == nil && f.destinationUnreachable {
-			err = cmp.Or(v.destination.checkLease(), fs.ErrNotExist)
+			err = cmp.Or(m.destination.checkLease(), fs.ErrNotExist)
 		}
 		if err == nil {
 			err = step.do(ctx, f)
@@ -174,137 +174,137 @@ func (v *migration) runSteps(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		v.reportStep(step.id)
+		m.reportStep(step.id)
 	}
 	return nil
 }
 
-func (v *migration) reportStep(step string) { v.report(relay.Progress{Step: step, Completed: true}) }
+func (m *migration) reportStep(step string) { m.report(relay.Progress{Step: step, Completed: true}) }
 
 // stop stops the instance and renames its directory into the work directory.
-func (v *migration) stop(ctx context.Context, f diskState) error {
+func (m *migration) stop(ctx context.Context, f diskState) error {
 	switch {
 	case f.atSource && f.stoppedAtSource:
 		return fmt.Errorf("server %s contains the instance twice, as %s and as %s; remove the wrong one",
-			v.source.server, v.source.instancePath(), v.source.workFile(dirInstance))
+			m.source.server, m.source.instancePath(), m.source.workFile(dirInstance))
 	case f.atDestination && !f.isMoved():
 		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away",
-			v.destination.server, v.destination.instancePath())
+			m.destination.server, m.destination.instancePath())
 	case f.stoppedAtSource:
-		return v.adoptStopped(f)
+		return m.adoptStopped(f)
 	case f.isMoved():
 		return nil
 	case !f.atSource:
-		return fmt.Errorf("the instance has disappeared: %s does not exist on server %s", v.source.instancePath(),
-			v.source.server)
+		return fmt.Errorf("the instance has disappeared: %s does not exist on server %s", m.source.instancePath(),
+			m.source.server)
 	}
-	if err := v.checkOwners(); err != nil {
+	if err := m.checkOwners(); err != nil {
 		return err
 	}
-	info, err := os.Lstat(v.source.instancePath())
+	info, err := os.Lstat(m.source.instancePath())
 	if err != nil {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s on server %s is not a directory", v.source.instancePath(), v.source.server)
+		return fmt.Errorf("%s on server %s is not a directory", m.source.instancePath(), m.source.server)
 	}
 	// Removing the instance's directory would also remove the files in a mount.
-	if mount, err := mountBelow(v.source.instancePath()); mount != "" || err != nil {
+	if mount, err := mountBelow(m.source.instancePath()); mount != "" || err != nil {
 		return cmp.Or(
 			err, fmt.Errorf(
 				"%s on server %s is a mount point inside the instance; unmount it, or mount it outside and "+
-					"link to it", mount, v.source.server,
+					"link to it", mount, m.source.server,
 			),
 		)
 	}
-	if err := v.source.removeMarker(fileSwitched); err != nil {
+	if err := m.source.removeMarker(fileSwitched); err != nil {
 		return err
 	}
-	v.note = jobNote{Job: v.JobID, Destination: v.destination.path, Stop: rand.Text()}
-	if err := v.note.write(v.source); err != nil {
+	m.note = jobNote{Job: m.JobID, Destination: m.destination.path, Stop: rand.Text()}
+	if err := m.note.write(m.source); err != nil {
 		return err
 	}
-	v.report(relay.Progress{Step: stepStop})
-	if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
+	m.report(relay.Progress{Step: stepStop})
+	if err := m.driver.agents.stopAgent(ctx, m.source); err != nil {
 		return err
 	}
-	v.driver.stepHook("stopped")
-	err = v.source.rename(v.source.instancePath(), v.source.workFile(dirInstance))
+	m.driver.stepHook("stopped")
+	err = m.source.rename(m.source.instancePath(), m.source.workFile(dirInstance))
 	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY) {
 		return fmt.Errorf(
 			"%s on server %s is a mount point and cannot be renamed; mount its parent directory: %w",
-			v.source.instancePath(), v.source.server, err,
+			m.source.instancePath(), m.source.server, err,
 		)
 	}
 	return err
 }
 
 // checkOwners checks, before the instance is stopped, that the owners of its files allow a restart.
-func (v *migration) checkOwners() error {
-	for _, p := range []instanceDir{v.source, v.destination} {
+func (m *migration) checkOwners() error {
+	for _, p := range []instanceDir{m.source, m.destination} {
 		if err := checkOwnerAt(p.path); err != nil {
 			return fmt.Errorf("server %s: %w", p.server, err)
 		}
 	}
-	_, err := readInstance(v.source.instancePath())
+	_, err := readInstance(m.source.instancePath())
 	return err
 }
 
 // adoptStopped adopts a stopped instance. Another job may have stopped it and then been lost with data in Redis. This
 // job owns the instance now, because the lost job can no longer use the source's work directory.
-func (v *migration) adoptStopped(f diskState) error {
-	if err := v.checkJob(f); err != nil {
+func (m *migration) adoptStopped(f diskState) error {
+	if err := m.checkJob(f); err != nil {
 		return err
 	}
-	if v.note.Destination == v.destination.path {
+	if m.note.Destination == m.destination.path {
 		return nil
 	}
-	v.note = jobNote{Job: v.JobID, Destination: v.destination.path, Stop: rand.Text()}
-	return v.note.write(v.source)
+	m.note = jobNote{Job: m.JobID, Destination: m.destination.path, Stop: rand.Text()}
+	return m.note.write(m.source)
 }
 
 // checkJob reads the note, and rejects an instance that another job may have moved to another server.
-func (v *migration) checkJob(f diskState) (err error) {
-	if v.note, err = readNote(v.source); err != nil {
+func (m *migration) checkJob(f diskState) (err error) {
+	if m.note, err = readNote(m.source); err != nil {
 		return err
 	}
-	if v.note.Destination != v.destination.path && f.switched {
+	if m.note.Destination != m.destination.path && f.switched {
 		return relay.Indeterminate(fmt.Errorf("job %s may have moved the instance to %s; if it is not there, remove %s",
-			v.note.Job, v.note.Destination, v.source.workFile(fileSwitched)))
+			m.note.Job, m.note.Destination, m.source.workFile(fileSwitched)))
 	}
 	return nil
 }
 
-func (v *migration) copy(ctx context.Context, f diskState) error {
+func (m *migration) copy(ctx context.Context, f diskState) error {
 	if f.isMoved() {
 		return nil
 	}
-	note, err := readNote(v.destination)
+	note, err := readNote(m.destination)
 	if err != nil {
 		return err
 	}
-	if f.ready && note == v.note {
+	if f.ready && note == m.note {
 		return nil
 	}
-	if leaving, err := exists(v.destination.workFile(dirInstance)); leaving || err != nil {
+	if leaving, err := exists(m.destination.workFile(dirInstance)); leaving || err != nil {
 		return cmp.Or(
 			err, fmt.Errorf("another job has started to move the instance away from server %s and has not finished: %s",
-				v.destination.server, v.destination.workFile(dirInstance)),
+				m.destination.server, m.destination.workFile(dirInstance)),
 		)
 	}
-	if err := v.destination.discardMatching(func(name string) bool {
-		return isLeftover(name) && (note != v.note || name != dirReady && !isIncoming(name))
+	if err := m.destination.discardMatching(func(name string) bool {
+		return isLeftover(name) && (note != m.note || name != dirReady && !isIncoming(name))
 	}); err != nil {
 		return err
 	}
-	if err := v.note.write(v.destination); err != nil {
+	if err := m.note.write(m.destination); err != nil {
 		return err
 	}
-	v.tree, err = newTree(v)
+	m.tree, err = newTree(m)
 	if err != nil {
 		return err
 	}
-	return v.tree.copy(ctx)
+	return m.tree.copy(ctx)
 }
 
 func isIncoming(name string) bool { return strings.HasPrefix(name, dirIncoming) }
@@ -315,71 +315,71 @@ func isLeftover(name string) bool {
 }
 
 // verifyCopy verifies the copy and marks it as ready by renaming it.
-func (v *migration) verifyCopy(ctx context.Context, f diskState) error {
+func (m *migration) verifyCopy(ctx context.Context, f diskState) error {
 	if f.isMoved() || f.ready {
 		return nil
 	}
-	if err := v.tree.verify(ctx); err != nil {
+	if err := m.tree.verify(ctx); err != nil {
 		return err
 	}
-	v.driver.stepHook("verified")
-	if err := v.destination.rename(v.tree.root, v.destination.workFile(dirReady)); err != nil {
+	m.driver.stepHook("verified")
+	if err := m.destination.rename(m.tree.root, m.destination.workFile(dirReady)); err != nil {
 		return err
 	}
-	return v.destination.discardMatching(isIncoming)
+	return m.destination.discardMatching(isIncoming)
 }
 
-func (v *migration) switchOver(_ context.Context, f diskState) error {
+func (m *migration) switchOver(_ context.Context, f diskState) error {
 	if f.isMoved() {
 		return nil
 	}
-	if err := v.source.createMarker(fileSwitched); err != nil {
+	if err := m.source.createMarker(fileSwitched); err != nil {
 		return err
 	}
-	v.driver.stepHook("marked")
-	err := v.destination.rename(v.destination.workFile(dirReady), v.destination.instancePath())
+	m.driver.stepHook("marked")
+	err := m.destination.rename(m.destination.workFile(dirReady), m.destination.instancePath())
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOTDIR) {
 		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away",
-			v.destination.server, v.destination.instancePath())
+			m.destination.server, m.destination.instancePath())
 	}
 	return err
 }
 
-func (v *migration) start(ctx context.Context, f diskState) error {
-	if err := v.destination.removeMarker(fileStop); err != nil {
+func (m *migration) start(ctx context.Context, f diskState) error {
+	if err := m.destination.removeMarker(fileStop); err != nil {
 		return err
 	}
-	v.report(relay.Progress{Step: stepStart})
-	err := v.driver.agents.ensureStarted(ctx, v.destination, f.stoppedAtSource)
+	m.report(relay.Progress{Step: stepStart})
+	err := m.driver.agents.ensureStarted(ctx, m.destination, f.stoppedAtSource)
 	switch {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:
 		return err
 	case !f.stoppedAtSource: // the migration cannot be undone, and the agent continues to restart the command
-		slog.Default().Warn("moved instance did not start", "instance", v.Instance, "server",
-			v.destination.server, "error", err)
+		slog.Default().Warn("moved instance did not start", "instance", m.Instance, "server",
+			m.destination.server, "error", err)
 		return nil
 	}
 	return fmt.Errorf(
 		"the instance did not start on server %s: %w; see the end of its output.log",
-		v.destination.server, err,
+		m.destination.server, err,
 	)
 }
 
 // cleanSource removes or keeps the source, and cleans the work directories. After its first rename, the migration
 // cannot be undone.
-func (v *migration) cleanSource(_ context.Context, f diskState) error {
+func (m *migration) cleanSource(_ context.Context, f diskState) error {
 	if f.stoppedAtSource {
-		if err := v.removeSource(); err != nil {
+		if err := m.removeSource(); err != nil {
 			return err
 		}
 	}
-	v.driver.stepHook("given up")
+	m.driver.stepHook("given up")
 	for _, name := range []string{fileSwitched, fileJob, fileStop} {
-		if err := v.source.removeMarker(name); errors.Is(err, relay.ErrSuperseded) {
+		if err := m.source.removeMarker(name); errors.Is(err, relay.ErrSuperseded) {
 			return err
 		}
 	}
-	for _, p := range []instanceDir{v.source, v.destination} {
+	for _, p := range []instanceDir{m.source, m.destination} {
 		if err := p.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) {
 			return err
 		}
@@ -387,56 +387,56 @@ func (v *migration) cleanSource(_ context.Context, f diskState) error {
 	return nil
 }
 
-func (v *migration) removeSource() error {
-	keep, err := v.sourceHasExtraVolumes()
+func (m *migration) removeSource() error {
+	keep, err := m.sourceHasExtraVolumes()
 	if err != nil {
 		return err
 	}
-	mount, err := mountBelow(v.source.workFile(dirInstance)) // mounted after the stop
+	mount, err := mountBelow(m.source.workFile(dirInstance)) // mounted after the stop
 	if err != nil {
-		return v.source.supersededError(err)
+		return m.source.supersededError(err)
 	}
 	if !keep && mount == "" {
-		return v.source.removeTree(v.source.workFile(dirInstance))
+		return m.source.removeTree(m.source.workFile(dirInstance))
 	}
-	dir := filepath.Join(v.source.path, dirKept, v.Instance)
+	dir := filepath.Join(m.source.path, dirKept, m.Instance)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
-	return v.source.rename(v.source.workFile(dirInstance),
-		filepath.Join(dir, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
+	return m.source.rename(m.source.workFile(dirInstance),
+		filepath.Join(dir, fmt.Sprintf("%s-%d", m.JobID, m.Lease)))
 }
 
 // sourceHasExtraVolumes reports whether the source has volumes that were not copied. An entry named volumes that is not
 // a directory is always copied.
-func (v *migration) sourceHasExtraVolumes() (bool, error) {
-	if v.CopyVolumes {
+func (m *migration) sourceHasExtraVolumes() (bool, error) {
+	if m.CopyVolumes {
 		return false, nil
 	}
-	path := filepath.Join(v.source.workFile(dirInstance), dirVolumes)
+	path := filepath.Join(m.source.workFile(dirInstance), dirVolumes)
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, v.source.checkLease()
+		return false, m.source.checkLease()
 	}
 	if err != nil || !info.IsDir() {
 		return false, err
 	}
 	volumes, err := os.ReadDir(path)
-	return len(volumes) > 0, v.source.supersededError(err)
+	return len(volumes) > 0, m.source.supersededError(err)
 }
 
 // describeError adds the server and advice for the operator to an error about disk space or a missing directory.
-func (v *migration) describeError(err error) error {
+func (m *migration) describeError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("server %s has not enough disk space for the instance; free some space or choose another "+
-			"server: %w", v.destination.server, err)
+			"server: %w", m.destination.server, err)
 	}
-	if e := v.destination.checkLease(); e != nil {
+	if e := m.destination.checkLease(); e != nil {
 		return fmt.Errorf("the directory of server %s has disappeared; check that it is mounted: %w",
-			v.destination.server, e)
+			m.destination.server, e)
 	}
 	return err
 }

@@ -16,18 +16,18 @@ import (
 
 // rollBack moves the instance back to the source and returns cause. If the instance already runs on the destination, it
 // completes the migration and returns nil.
-func (v *migration) rollBack(ctx context.Context, cause error) error {
+func (m *migration) rollBack(ctx context.Context, cause error) error {
 	switch {
-	case errors.Is(cause, relay.ErrSuperseded), errors.Is(v.source.checkLease(), relay.ErrSuperseded),
-		errors.Is(v.destination.checkLease(), relay.ErrSuperseded):
+	case errors.Is(cause, relay.ErrSuperseded), errors.Is(m.source.checkLease(), relay.ErrSuperseded),
+		errors.Is(m.destination.checkLease(), relay.ErrSuperseded):
 		return relay.ErrSuperseded
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case relay.IsIndeterminate(cause):
 		return cause
 	}
-	v.driver.stepHook("back")
-	completed, err := v.restoreSource(ctx)
+	m.driver.stepHook("back")
+	completed, err := m.restoreSource(ctx)
 	switch {
 	case errors.Is(err, relay.ErrSuperseded):
 		return relay.ErrSuperseded
@@ -35,78 +35,78 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 		return ctx.Err()
 	case err != nil:
 		return relay.Indeterminate(fmt.Errorf("%w; restoring the instance on server %s failed: %w", cause,
-			v.source.server, err))
+			m.source.server, err))
 	case completed:
 		return nil
 	}
 	return cause
 }
 
-func (v *migration) restoreSource(ctx context.Context) (completed bool, err error) {
-	f, err := v.inspect()
+func (m *migration) restoreSource(ctx context.Context) (completed bool, err error) {
+	f, err := m.inspect()
 	if err != nil {
 		return false, err
 	}
 	switch {
 	case f.atSource && f.stoppedAtSource:
-		return false, fmt.Errorf("both %s and %s exist; remove the wrong one", v.source.instancePath(),
-			v.source.workFile(dirInstance))
+		return false, fmt.Errorf("both %s and %s exist; remove the wrong one", m.source.instancePath(),
+			m.source.workFile(dirInstance))
 	case f.atSource: // it was never renamed, or is already restored
-		if err := v.sweepDestination(f); err != nil {
+		if err := m.sweepDestination(f); err != nil {
 			return false, err
 		}
-		return false, v.restartSource(ctx)
+		return false, m.restartSource(ctx)
 	case !f.stoppedAtSource && f.isMoved():
-		return true, v.complete(ctx, f)
+		return true, m.complete(ctx, f)
 	case !f.stoppedAtSource:
-		return false, fmt.Errorf("it was not found at %s, %s or %s", v.source.instancePath(),
-			v.source.workFile(dirInstance), v.destination.instancePath())
+		return false, fmt.Errorf("it was not found at %s, %s or %s", m.source.instancePath(),
+			m.source.workFile(dirInstance), m.destination.instancePath())
 	}
-	if err := v.checkJob(f); err != nil {
+	if err := m.checkJob(f); err != nil {
 		return false, err
 	}
 	if f.switched && f.destinationUnreachable {
 		return false, fmt.Errorf("it may be running on server %s, whose directory has disappeared",
-			v.destination.server)
+			m.destination.server)
 	}
 	if f.isMoved() {
-		state, err := readState(v.destination.instancePath())
+		state, err := readState(m.destination.instancePath())
 		if err != nil {
 			return false, err
 		}
 		if state.Stable { // it has run there, and its new data is not on the source
-			return true, v.complete(ctx, f)
+			return true, m.complete(ctx, f)
 		}
-		if err := v.driver.agents.stopAgent(ctx, v.destination); err != nil {
+		if err := m.driver.agents.stopAgent(ctx, m.destination); err != nil {
 			return false, err
 		}
-		v.driver.stepHook("stopped again")
-		v.keepOutput()
-		if err := v.destination.removeTree(v.destination.instancePath()); err != nil {
+		m.driver.stepHook("stopped again")
+		m.keepOutput()
+		if err := m.destination.removeTree(m.destination.instancePath()); err != nil {
 			return false, err
 		}
 	}
-	v.driver.stepHook("copy removed")
-	if err := v.sweepDestination(f); err != nil {
+	m.driver.stepHook("copy removed")
+	if err := m.sweepDestination(f); err != nil {
 		return false, err
 	}
-	if err := v.source.rename(v.source.workFile(dirInstance), v.source.instancePath()); err != nil {
+	if err := m.source.rename(m.source.workFile(dirInstance), m.source.instancePath()); err != nil {
 		return false, err
 	}
-	v.driver.stepHook("restored")
-	return false, v.restartSource(ctx)
+	m.driver.stepHook("restored")
+	return false, m.restartSource(ctx)
 }
 
 // keepOutput appends the end of the command's output on the destination to the output on the source, because it may
 // contain the reason why the command failed.
-func (v *migration) keepOutput() {
+func (m *migration) keepOutput() {
 	flags := unix.O_NOFOLLOW | unix.O_NONBLOCK
-	from, err := os.OpenFile(filepath.Join(v.destination.instancePath(), fileOutput), os.O_RDONLY|flags, 0)
+	from, err := os.OpenFile(filepath.Join(m.destination.instancePath(), fileOutput), os.O_RDONLY|flags, 0)
 	if err != nil {
 		return
 	}
 	defer func() { _ = from.Close() }()
-	to, err := os.OpenFile(filepath.Join(v.source.workFile(dirInstance), fileOutput),
+	to, err := os.OpenFile(filepath.Join(m.source.workFile(dirInstance), fileOutput),
 		os.O_CREATE|os.O_APPEND|os.O_WRONLY|flags, 0o640)
 	if err != nil {
 		return
@@ -125,8 +125,8 @@ func (v *migration) keepOutput() {
 		io.SeekStart); err != nil {
 		return
 	}
-	_, _ = fmt.Fprintf(to, "hubrelay: job %s failed; the end of the output on server %s:\n", v.JobID,
-		v.destination.server)
+	_, _ = fmt.Fprintf(to, "hubrelay: job %s failed; the end of the output on server %s:\n", m.JobID,
+		m.destination.server)
 	_, _ = io.Copy(to, io.LimitReader(from, keptOutput))
 }
 
@@ -134,35 +134,35 @@ func (v *migration) keepOutput() {
 const keptOutput = 8 << 10
 
 // sweepDestination removes the leftovers of the migration from the destination, if it is reachable.
-func (v *migration) sweepDestination(f diskState) error {
+func (m *migration) sweepDestination(f diskState) error {
 	if f.destinationUnreachable {
 		return nil
 	}
-	if err := v.destination.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) {
+	if err := m.destination.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) {
 		return err
 	}
 	return nil
 }
 
 // restartSource cleans the work directory of the source and starts the instance there again.
-func (v *migration) restartSource(ctx context.Context) error {
+func (m *migration) restartSource(ctx context.Context) error {
 	for _, name := range []string{fileSwitched, fileJob} {
-		if err := v.source.removeMarker(name); err != nil {
+		if err := m.source.removeMarker(name); err != nil {
 			return err
 		}
 	}
-	if err := v.source.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) { // such as an incomplete note
+	if err := m.source.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) { // such as an incomplete note
 		return err
 	}
-	stopRequested, err := exists(v.source.workFile(fileStop))
+	stopRequested, err := exists(m.source.workFile(fileStop))
 	if err != nil {
 		return err
 	}
 	startError := func(err error) error {
-		return fmt.Errorf("start the instance in %s: %w", filepath.Clean(v.source.instancePath()), err)
+		return fmt.Errorf("start the instance in %s: %w", filepath.Clean(m.source.instancePath()), err)
 	}
 	var unreadable *fs.PathError
-	switch _, err := readInstance(v.source.instancePath()); {
+	switch _, err := readInstance(m.source.instancePath()); {
 	case err == nil:
 	case stopRequested, errors.As(err, &unreadable):
 		return startError(err)
@@ -170,35 +170,35 @@ func (v *migration) restartSource(ctx context.Context) error {
 		return nil // instance.json is invalid, so this job has not stopped the instance
 	}
 	if stopRequested { // the agent may or may not have read it
-		if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
+		if err := m.driver.agents.stopAgent(ctx, m.source); err != nil {
 			return err
 		}
-		if err := v.source.removeMarker(fileStop); err != nil {
+		if err := m.source.removeMarker(fileStop); err != nil {
 			return err
 		}
 	}
-	if err := v.driver.agents.ensureStarted(ctx, v.source, false); err != nil {
+	if err := m.driver.agents.ensureStarted(ctx, m.source, false); err != nil {
 		return startError(err)
 	}
 	return nil
 }
 
 // complete finishes a migration that cannot be undone.
-func (v *migration) complete(ctx context.Context, f diskState) error {
+func (m *migration) complete(ctx context.Context, f diskState) error {
 	if f.stoppedAtSource {
-		if err := v.removeSource(); err != nil {
+		if err := m.removeSource(); err != nil {
 			return err
 		}
 		f.stoppedAtSource = false
 	}
-	if err := v.start(ctx, f); err != nil {
+	if err := m.start(ctx, f); err != nil {
 		return err
 	}
-	if err := v.cleanSource(ctx, f); err != nil {
+	if err := m.cleanSource(ctx, f); err != nil {
 		return err
 	}
 	for _, step := range []string{stepStop, stepCopy, stepVerify, stepSwitch, stepStart, stepClean} {
-		v.reportStep(step)
+		m.reportStep(step)
 	}
 	return nil
 }

@@ -68,21 +68,21 @@ type containerSpec struct {
 }
 
 // containerSpec returns the options to create container c on the destination.
-func (v *migration) containerSpec(ctx context.Context, c container.InspectResponse) (containerSpec, error) {
+func (mg *migration) containerSpec(ctx context.Context, c container.InspectResponse) (containerSpec, error) {
 	config, host := *c.Config, *c.HostConfig
-	config.Image = v.image
-	if name, err := v.defaultHostname(ctx, c); err != nil {
+	config.Image = mg.image
+	if name, err := mg.defaultHostname(ctx, c); err != nil {
 		return containerSpec{}, err
 	} else if config.Hostname == name {
 		config.Hostname = ""
 	}
 	host.ContainerIDFile = ""
-	if v.CopyVolumes {
+	if mg.CopyVolumes {
 		withoutCopyUp(c, &host)
 	}
 	r := containerSpec{
 		create: client.ContainerCreateOptions{
-			Config: &config, HostConfig: &host, Name: v.destination.arrivingName(v.JobID),
+			Config: &config, HostConfig: &host, Name: mg.destination.arrivingName(mg.JobID),
 		},
 	}
 	first := string(host.NetworkMode)
@@ -97,7 +97,7 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 			name == network.NetworkNone || name == network.NetworkBridge && byDefault {
 			continue // the network mode is enough to join it
 		}
-		settings, err := v.endpointSettings(ctx, c, name, e)
+		settings, err := mg.endpointSettings(ctx, c, name, e)
 		switch {
 		case err != nil:
 			return r, err
@@ -116,12 +116,12 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 }
 
 // defaultHostname returns the host name that Docker assigns if the operator does not set one.
-func (v *migration) defaultHostname(ctx context.Context, c container.InspectResponse) (string, error) {
+func (mg *migration) defaultHostname(ctx context.Context, c container.InspectResponse) (string, error) {
 	if !c.HostConfig.NetworkMode.IsHost() {
 		return shortID(c.ID), nil
 	}
-	info, err := v.source.client.Info(ctx, client.InfoOptions{})
-	return info.Info.Name, v.withServer(v.source, err)
+	info, err := mg.source.client.Info(ctx, client.InfoOptions{})
+	return info.Info.Name, mg.withServer(mg.source, err)
 }
 
 // withoutCopyUp adds the name of every volume to a container's configuration. It also prevents Docker from filling
@@ -165,12 +165,12 @@ func withoutCopyUp(c container.InspectResponse, host *container.HostConfig) {
 }
 
 // endpointSettings returns the settings of a container in a network, without the values that Docker assigned.
-func (v *migration) endpointSettings(
+func (mg *migration) endpointSettings(
 	ctx context.Context, c container.InspectResponse, name string, e *network.EndpointSettings,
 ) (*network.EndpointSettings, error) {
-	there, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+	there, err := mg.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err != nil {
-		return nil, v.withServer(v.destination, err)
+		return nil, mg.withServer(mg.destination, err)
 	}
 	s := &network.EndpointSettings{
 		Links: e.Links, DriverOpts: e.DriverOpts, GwPriority: e.GwPriority, IPAMConfig: e.IPAMConfig.Copy(),
@@ -188,7 +188,7 @@ func (v *migration) endpointSettings(
 			continue
 		}
 		if why := addressProblem(*address, there.Network); why != "" {
-			v.log.Warn("fixed address not available on the destination", "server", v.destination.server, "network",
+			mg.log.Warn("fixed address not available on the destination", "server", mg.destination.server, "network",
 				name, "address", address.String(), "reason", why)
 			*address = netip.Addr{}
 		}

@@ -39,9 +39,9 @@ func newDigestReader(r io.Reader) *digestReader {
 }
 
 // finish returns the digest. It is called after the last read, with the error that ended reading, or nil.
-func (s *digestReader) finish(readErr error) (string, error) {
-	_ = s.pipe.CloseWithError(readErr) // always returns nil
-	r := <-s.result
+func (d *digestReader) finish(readErr error) (string, error) {
+	_ = d.pipe.CloseWithError(readErr) // always returns nil
+	r := <-d.result
 	return r.digest, r.err
 }
 

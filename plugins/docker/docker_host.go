@@ -141,15 +141,15 @@ type restoreInfo struct {
 	policy     container.RestartPolicy
 }
 
-func (t restoreInfo) String() string {
-	state, policy := "down", cmp.Or(string(t.policy.Name), "no")
-	if t.wasRunning {
+func (r restoreInfo) String() string {
+	state, policy := "down", cmp.Or(string(r.policy.Name), "no")
+	if r.wasRunning {
 		state = "up"
 	}
-	if t.policy.MaximumRetryCount > 0 {
-		policy += "-" + strconv.Itoa(t.policy.MaximumRetryCount)
+	if r.policy.MaximumRetryCount > 0 {
+		policy += "-" + strconv.Itoa(r.policy.MaximumRetryCount)
 	}
-	return strings.Join([]string{t.job, t.arrivalID, state, policy}, ".")
+	return strings.Join([]string{r.job, r.arrivalID, state, policy}, ".")
 }
 
 func jobTag(job string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(job)))[:8] }
@@ -197,16 +197,16 @@ func (h *dockerHost) classify(id, name string) (containerRef, bool) {
 // containerSet contains the containers of the instance on a host. A field is nil if there is no such container.
 type containerSet struct{ inPlace, leaving, arriving, carrier *containerRef }
 
-func (b *containerSet) ofKind(kind string) **containerRef {
+func (c *containerSet) ofKind(kind string) **containerRef {
 	switch kind {
 	case kindArriving:
-		return &b.arriving
+		return &c.arriving
 	case kindCarrier:
-		return &b.carrier
+		return &c.carrier
 	case "":
-		return &b.inPlace
+		return &c.inPlace
 	}
-	return &b.leaving
+	return &c.leaving
 }
 
 // listContainers returns the containers of the instance, and adopts the containers of lower leases.

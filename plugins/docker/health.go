@@ -12,14 +12,14 @@ import (
 
 // waitHealthy waits until the health check of the instance succeeds. Without a health check, it waits until the
 // instance has run for some time.
-func (v *migration) waitHealthy(ctx context.Context, name string) error {
-	deadline := time.Now().Add(time.Duration(v.config.HealthTimeout))
+func (mg *migration) waitHealthy(ctx context.Context, name string) error {
+	deadline := time.Now().Add(time.Duration(mg.config.HealthTimeout))
 	var runningSince time.Time
 	for {
 		asked := time.Now() // a late response describes the state at the time of the request
-		c, err := v.destination.inspectContainer(ctx, name)
+		c, err := mg.destination.inspectContainer(ctx, name)
 		if err != nil {
-			return v.withServer(v.destination, err)
+			return mg.withServer(mg.destination, err)
 		}
 		s := c.State
 		checked := s.Health != nil && s.Health.Status != container.NoHealthcheck
@@ -29,23 +29,23 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 		switch {
 		case !s.Running || s.Restarting:
 			return fmt.Errorf("the instance did not stay up on server %s: its command ended with status %d%s",
-				v.destination.server, s.ExitCode, quoteOutput(s.Error))
+				mg.destination.server, s.ExitCode, quoteOutput(s.Error))
 		case c.RestartCount > 0: // the exit status is unknown until the command ends again
-			if asked.Sub(runningSince) >= time.Duration(v.config.Settle) || asked.After(deadline) {
+			if asked.Sub(runningSince) >= time.Duration(mg.config.Settle) || asked.After(deadline) {
 				return fmt.Errorf(
 					"the instance did not stay up on server %s: its command ended, and the restart policy restarted "+
-						"it (restarts: %d)", v.destination.server, c.RestartCount,
+						"it (restarts: %d)", mg.destination.server, c.RestartCount,
 				)
 			}
 		case checked && s.Health.Status == container.Healthy:
 			return nil
 		case checked && s.Health.Status == container.Unhealthy:
-			return fmt.Errorf("the instance is unhealthy on server %s%s", v.destination.server, lastCheck(s.Health))
-		case !checked && asked.Sub(runningSince) >= time.Duration(v.config.Settle):
+			return fmt.Errorf("the instance is unhealthy on server %s%s", mg.destination.server, lastCheck(s.Health))
+		case !checked && asked.Sub(runningSince) >= time.Duration(mg.config.Settle):
 			return nil
 		case asked.After(deadline):
 			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s",
-				v.destination.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
+				mg.destination.server, time.Duration(mg.config.HealthTimeout), lastCheck(s.Health))
 		}
 		if !await.Duration(ctx, 200*time.Millisecond) {
 			return ctx.Err()
@@ -54,15 +54,15 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 }
 
 // isHealthy reports whether the instance is healthy on the destination. With a health check it does not wait.
-func (v *migration) isHealthy(ctx context.Context, name string) bool {
-	c, err := v.destination.inspectContainer(ctx, name)
+func (mg *migration) isHealthy(ctx context.Context, name string) bool {
+	c, err := mg.destination.inspectContainer(ctx, name)
 	if err != nil || !c.State.Running {
 		return false
 	}
 	if h := c.State.Health; h != nil && h.Status != container.NoHealthcheck {
 		return h.Status == container.Healthy
 	}
-	return v.waitHealthy(ctx, name) == nil
+	return mg.waitHealthy(ctx, name) == nil
 }
 
 // lastCheck returns the output of the last health check.

@@ -17,36 +17,36 @@ import (
 )
 
 // copyImage copies the image of the instance to the destination if it is missing there. A rollback does not remove it.
-func (v *migration) copyImage(ctx context.Context, f hostState) error {
+func (mg *migration) copyImage(ctx context.Context, f hostState) error {
 	if f.src.inPlace == nil {
 		return nil
 	}
-	c, err := v.source.inspectContainer(ctx, v.Instance)
+	c, err := mg.source.inspectContainer(ctx, mg.Instance)
 	if err != nil {
-		return v.withServer(v.source, err)
+		return mg.withServer(mg.source, err)
 	}
 	id := c.Image
-	_, err = v.destination.client.ImageInspect(ctx, id)
+	_, err = mg.destination.client.ImageInspect(ctx, id)
 	if errdefs.IsNotFound(err) {
-		id, err = v.sendImage(ctx, id)
+		id, err = mg.sendImage(ctx, id)
 	}
 	if err != nil {
-		return fmt.Errorf("copy image %s to server %s: %w", c.Config.Image, v.destination.server, err)
+		return fmt.Errorf("copy image %s to server %s: %w", c.Config.Image, mg.destination.server, err)
 	}
-	v.image, err = v.nameImage(ctx, id, c.Config.Image)
-	return v.withServer(v.destination, err)
+	mg.image, err = mg.nameImage(ctx, id, c.Config.Image)
+	return mg.withServer(mg.destination, err)
 }
 
 // nameImage tags the image with its name on the destination, and returns the name. If the name is not free there, it
 // returns the ID.
-func (v *migration) nameImage(ctx context.Context, id, name string) (string, error) {
+func (mg *migration) nameImage(ctx context.Context, id, name string) (string, error) {
 	if strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@") {
 		return id, nil
 	}
-	there, err := v.destination.client.ImageInspect(ctx, name)
+	there, err := mg.destination.client.ImageInspect(ctx, name)
 	switch {
 	case errdefs.IsNotFound(err):
-		if _, err := v.destination.client.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name}); err != nil {
+		if _, err := mg.destination.client.ImageTag(ctx, client.ImageTagOptions{Source: id, Target: name}); err != nil {
 			return "", err
 		}
 	case err != nil:
@@ -58,31 +58,31 @@ func (v *migration) nameImage(ctx context.Context, id, name string) (string, err
 }
 
 // sendImage saves the image on the source, loads it on the destination, and returns its ID there.
-func (v *migration) sendImage(ctx context.Context, id string) (string, error) {
+func (mg *migration) sendImage(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	at, err := v.source.client.ImageInspect(ctx, id)
+	at, err := mg.source.client.ImageInspect(ctx, id)
 	if err != nil {
-		return "", v.withServer(v.source, err)
+		return "", mg.withServer(mg.source, err)
 	}
-	saved, err := v.source.client.ImageSave(ctx, []string{id})
+	saved, err := mg.source.client.ImageSave(ctx, []string{id})
 	if err != nil {
-		return "", v.withServer(v.source, err)
+		return "", mg.withServer(mg.source, err)
 	}
-	counted := &progressReader{reader: saved, step: stepImage, total: at.Size, report: v.report}
-	loaded, err := v.destination.client.ImageLoad(ctx, counted)
+	counted := &progressReader{reader: saved, step: stepImage, total: at.Size, report: mg.report}
+	loaded, err := mg.destination.client.ImageLoad(ctx, counted)
 	if err == nil {
 		id, err = readLoaded(loaded, id)
 		err = errors.Join(err, loaded.Close())
 	}
 	_ = saved.Close() // all data has been read
 	if failed := counted.readError(); failed != nil {
-		return "", v.withServer(v.source, failed)
+		return "", mg.withServer(mg.source, failed)
 	}
 	if err != nil {
 		return "", err
 	}
-	there, err := v.destination.client.ImageInspect(ctx, id)
+	there, err := mg.destination.client.ImageInspect(ctx, id)
 	return there.ID, err
 }
 

@@ -18,27 +18,27 @@ import (
 
 // checkPreconditions checks that the destination meets the requirements of the instance, while the instance still runs.
 // It also checks that the instance can be moved.
-func (v *migration) checkPreconditions(ctx context.Context, f hostState) error {
+func (mg *migration) checkPreconditions(ctx context.Context, f hostState) error {
 	switch {
 	case f.dst.leaving != nil:
 		return fmt.Errorf("a migration of the instance away from server %s has not finished; see container %s there",
-			v.destination.server, f.dst.leaving.name)
+			mg.destination.server, f.dst.leaving.name)
 	case f.src.leaving != nil || f.isMoved():
 		return nil
 	case f.src.inPlace == nil:
-		return fmt.Errorf("there is no container %s on server %s", v.Instance, v.source.server)
+		return fmt.Errorf("there is no container %s on server %s", mg.Instance, mg.source.server)
 	case f.dst.inPlace != nil:
-		return fmt.Errorf("server %s already has a container %s; remove or rename it", v.destination.server, v.Instance)
+		return fmt.Errorf("server %s already has a container %s; remove or rename it", mg.destination.server, mg.Instance)
 	}
-	c, err := v.source.inspectContainer(ctx, v.Instance)
+	c, err := mg.source.inspectContainer(ctx, mg.Instance)
 	if err != nil {
-		return v.withServer(v.source, err)
+		return mg.withServer(mg.source, err)
 	}
 	if err := checkMovable(c); err != nil {
 		return fmt.Errorf("the instance cannot be moved: %w", err)
 	}
 	for _, check := range []func(context.Context, container.InspectResponse) error{
-		v.checkPlatform, v.checkNetworks, v.checkPorts, v.checkVolumes,
+		mg.checkPlatform, mg.checkNetworks, mg.checkPorts, mg.checkVolumes,
 	} {
 		if err := check(ctx, c); err != nil {
 			return err
@@ -71,50 +71,50 @@ func checkMovable(c container.InspectResponse) error {
 	return nil
 }
 
-func (v *migration) checkPlatform(ctx context.Context, _ container.InspectResponse) error {
-	from, err := v.source.client.ServerVersion(ctx, client.ServerVersionOptions{})
+func (mg *migration) checkPlatform(ctx context.Context, _ container.InspectResponse) error {
+	from, err := mg.source.client.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return v.withServer(v.source, err)
+		return mg.withServer(mg.source, err)
 	}
-	to, err := v.destination.client.ServerVersion(ctx, client.ServerVersionOptions{})
+	to, err := mg.destination.client.ServerVersion(ctx, client.ServerVersionOptions{})
 	if err != nil {
-		return v.withServer(v.destination, err)
+		return mg.withServer(mg.destination, err)
 	}
 	if from.Os != to.Os || from.Arch != to.Arch {
-		return fmt.Errorf("server %s runs %s on %s, but server %s runs %s on %s", v.source.server, from.Os, from.Arch,
-			v.destination.server, to.Os, to.Arch)
+		return fmt.Errorf("server %s runs %s on %s, but server %s runs %s on %s", mg.source.server, from.Os, from.Arch,
+			mg.destination.server, to.Os, to.Arch)
 	}
 	return nil
 }
 
-func (v *migration) checkNetworks(ctx context.Context, c container.InspectResponse) error {
+func (mg *migration) checkNetworks(ctx context.Context, c container.InspectResponse) error {
 	for name := range networksOf(c) {
-		_, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
+		_, err := mg.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 		if errdefs.IsNotFound(err) {
 			return fmt.Errorf("server %s has no network %s, which the instance uses; create it there",
-				v.destination.server, name)
+				mg.destination.server, name)
 		}
 		if err != nil {
-			return v.withServer(v.destination, err)
+			return mg.withServer(mg.destination, err)
 		}
 	}
 	return nil
 }
 
 // checkPorts checks only the ports of containers. A conflict with another program is detected when the instance starts.
-func (v *migration) checkPorts(ctx context.Context, c container.InspectResponse) error {
+func (mg *migration) checkPorts(ctx context.Context, c container.InspectResponse) error {
 	if len(c.HostConfig.PortBindings) == 0 {
 		return nil
 	}
-	list, err := v.destination.client.ContainerList(ctx, client.ContainerListOptions{})
+	list, err := mg.destination.client.ContainerList(ctx, client.ContainerListOptions{})
 	if err != nil {
-		return v.withServer(v.destination, err)
+		return mg.withServer(mg.destination, err)
 	}
 	for port, bindings := range c.HostConfig.PortBindings {
 		for _, b := range bindings {
 			if other := portOwner(list.Items, port, b); other != "" {
 				return fmt.Errorf("port %s/%s on server %s is used by container %s", b.HostPort, port.Proto(),
-					v.destination.server, other)
+					mg.destination.server, other)
 			}
 		}
 	}
@@ -137,27 +137,27 @@ func portOwner(list []container.Summary, port network.Port, b network.PortBindin
 	return ""
 }
 
-func (v *migration) checkVolumes(ctx context.Context, c container.InspectResponse) error {
+func (mg *migration) checkVolumes(ctx context.Context, c container.InspectResponse) error {
 	for _, name := range volumeNames(c) {
 		if strings.HasPrefix(name, claimPrefix) { // moving it would remove a claim
 			return fmt.Errorf("volume %s belongs to the driver; give the instance another one", name)
 		}
-		r, err := v.source.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+		r, err := mg.source.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 		if err != nil {
-			return v.withServer(v.source, err)
+			return mg.withServer(mg.source, err)
 		}
-		if v.CopyVolumes {
+		if mg.CopyVolumes {
 			if r.Volume.Driver != "local" || len(r.Volume.Options) > 0 {
 				return fmt.Errorf(
 					"volume %s has its own driver or options, so the location of its contents is unknown; "+
 						"move the instance without copy_volumes, or give it a plain volume", name,
 				)
 			}
-			if err := v.checkUnshared(ctx, name); err != nil {
+			if err := mg.checkUnshared(ctx, name); err != nil {
 				return err
 			}
 		}
-		if err := v.checkFree(ctx, r); err != nil {
+		if err := mg.checkFree(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -165,15 +165,15 @@ func (v *migration) checkVolumes(ctx context.Context, c container.InspectRespons
 }
 
 // checkUnshared rejects a volume that another running container uses.
-func (v *migration) checkUnshared(ctx context.Context, volume string) error {
-	list, err := v.source.client.ContainerList(ctx, client.ContainerListOptions{
+func (mg *migration) checkUnshared(ctx context.Context, volume string) error {
+	list, err := mg.source.client.ContainerList(ctx, client.ContainerListOptions{
 		Filters: client.Filters{}.Add("volume", volume),
 	})
 	if err != nil {
-		return v.withServer(v.source, err)
+		return mg.withServer(mg.source, err)
 	}
 	for _, c := range list.Items {
-		if !slices.Contains(c.Names, "/"+v.Instance) {
+		if !slices.Contains(c.Names, "/"+mg.Instance) {
 			return fmt.Errorf("volume %s is also used by container %s; stop that container first", volume,
 				strings.TrimPrefix(strings.Join(c.Names, ""), "/"))
 		}
@@ -182,31 +182,31 @@ func (v *migration) checkUnshared(ctx context.Context, volume string) error {
 }
 
 // checkFree rejects a destination that already has a volume of this name, unless the instance may use it.
-func (v *migration) checkFree(ctx context.Context, r client.VolumeInspectResult) error {
-	there, err := v.destination.client.VolumeInspect(ctx, r.Volume.Name, client.VolumeInspectOptions{})
+func (mg *migration) checkFree(ctx context.Context, r client.VolumeInspectResult) error {
+	there, err := mg.destination.client.VolumeInspect(ctx, r.Volume.Name, client.VolumeInspectOptions{})
 	switch {
 	case errdefs.IsNotFound(err):
 		return nil
 	case err != nil:
-		return v.withServer(v.destination, err)
-	case v.canUseVolume(r.Volume, there.Volume):
+		return mg.withServer(mg.destination, err)
+	case mg.canUseVolume(r.Volume, there.Volume):
 		return nil
 	}
 	return fmt.Errorf(
 		"server %s already has a volume %s; if its data is not needed, remove it there (docker volume rm)",
-		v.destination.server, r.Volume.Name,
+		mg.destination.server, r.Volume.Name,
 	)
 }
 
 // canUseVolume reports whether the instance may use a volume of the destination: this job created it, or its contents
 // do not matter.
-func (v *migration) canUseVolume(own, there volume.Volume) bool {
-	return there.Labels[labelJob] == v.JobID || sameStorage(own, there) || !v.Stateful && !v.CopyVolumes
+func (mg *migration) canUseVolume(own, there volume.Volume) bool {
+	return there.Labels[labelJob] == mg.JobID || sameStorage(own, there) || !mg.Stateful && !mg.CopyVolumes
 }
 
 // probeBindMounts creates and removes a container with the host paths of the instance, because Docker rejects missing
 // paths.
-func (v *migration) probeBindMounts(ctx context.Context, c container.InspectResponse) error {
+func (mg *migration) probeBindMounts(ctx context.Context, c container.InspectResponse) error {
 	paths := map[string]bool{}
 	for _, m := range c.Mounts {
 		if m.Type == mount.TypeBind {
@@ -218,16 +218,16 @@ func (v *migration) probeBindMounts(ctx context.Context, c container.InspectResp
 	}
 	for path := range paths {
 		m := mount.Mount{Type: mount.TypeBind, Source: path, Target: "/hubrelay", ReadOnly: true}
-		err := v.destination.createContainer(ctx, kindCarrier, v.image, []mount.Mount{m})
+		err := mg.destination.createContainer(ctx, kindCarrier, mg.image, []mount.Mount{m})
 		if err != nil && strings.Contains(err.Error(), "bind source path does not exist") {
 			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; create it there",
-				v.destination.server, path)
+				mg.destination.server, path)
 		}
 		if err == nil {
-			err = v.destination.remove(ctx, v.destination.workName(kindCarrier), true)
+			err = mg.destination.remove(ctx, mg.destination.workName(kindCarrier), true)
 		}
 		if err != nil {
-			return v.withServer(v.destination, err)
+			return mg.withServer(mg.destination, err)
 		}
 	}
 	return nil

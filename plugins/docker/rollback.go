@@ -14,18 +14,18 @@ import (
 
 // rollBack moves the instance back to the source and returns cause. If the instance already runs on the destination, it
 // completes the migration and returns nil.
-func (v *migration) rollBack(ctx context.Context, cause error) error {
+func (mg *migration) rollBack(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	if err := v.checkLeases(ctx); errors.Is(cause, relay.ErrSuperseded) || errors.Is(err, relay.ErrSuperseded) {
+	if err := mg.checkLeases(ctx); errors.Is(cause, relay.ErrSuperseded) || errors.Is(err, relay.ErrSuperseded) {
 		return relay.ErrSuperseded
 	}
 	if relay.IsIndeterminate(cause) {
 		return cause
 	}
-	v.driver.stepHook("back")
-	completed, err := v.restoreSource(ctx)
+	mg.driver.stepHook("back")
+	completed, err := mg.restoreSource(ctx)
 	switch {
 	case errors.Is(err, relay.ErrSuperseded):
 		return relay.ErrSuperseded
@@ -33,76 +33,76 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 		return ctx.Err()
 	case err != nil:
 		return relay.Indeterminate(fmt.Errorf("%w; restoring the instance on server %s failed: %w", cause,
-			v.source.server, err))
+			mg.source.server, err))
 	case completed:
 		return nil
 	}
 	return cause
 }
 
-func (v *migration) restoreSource(ctx context.Context) (completed bool, err error) {
-	f, err := v.inspect(ctx)
+func (mg *migration) restoreSource(ctx context.Context) (completed bool, err error) {
+	f, err := mg.inspect(ctx)
 	if err != nil {
 		return false, err
 	}
 	switch away := f.src.leaving; {
 	case f.src.inPlace != nil && away != nil:
-		return false, fmt.Errorf("it exists twice, as %s and as %s; remove the wrong one", v.Instance, away.name)
+		return false, fmt.Errorf("it exists twice, as %s and as %s; remove the wrong one", mg.Instance, away.name)
 	case f.src.inPlace != nil: // it was never renamed, or is already restored
-		return false, v.discardDestination(ctx, f)
+		return false, mg.discardDestination(ctx, f)
 	case f.destinationErr == nil && f.isMoved():
-		return true, v.complete(ctx, f)
-	case away == nil && len(v.Done) == 0 && !v.Undo: // the container never existed
-		return false, v.discardDestination(ctx, f)
+		return true, mg.complete(ctx, f)
+	case away == nil && len(mg.Done) == 0 && !mg.Undo: // the container never existed
+		return false, mg.discardDestination(ctx, f)
 	case away == nil:
-		return false, errors.Join(fmt.Errorf("there is no container %s on either server", v.Instance), f.destinationErr)
-	case away.restore.job != jobTag(v.JobID):
+		return false, errors.Join(fmt.Errorf("there is no container %s on either server", mg.Instance), f.destinationErr)
+	case away.restore.job != jobTag(mg.JobID):
 		return false, fmt.Errorf("another job has started to move it and has not finished; see container %s on "+
-			"server %s", away.name, v.source.server)
+			"server %s", away.name, mg.source.server)
 	case away.kind == kindLeft && f.destinationErr != nil:
-		return false, fmt.Errorf("it may be running on server %s, which does not respond: %w", v.destination.server,
+		return false, fmt.Errorf("it may be running on server %s, which does not respond: %w", mg.destination.server,
 			f.destinationErr)
-	case away.kind == kindLeft && f.hasArrived() && v.isHealthy(ctx, f.dst.arriving.name):
+	case away.kind == kindLeft && f.hasArrived() && mg.isHealthy(ctx, f.dst.arriving.name):
 		// The new data is not on the source. The instance is moved back only if its name is not available.
-		if err := v.switchOver(ctx, f); err == nil {
-			return v.restoreSource(ctx)
+		if err := mg.switchOver(ctx, f); err == nil {
+			return mg.restoreSource(ctx)
 		}
 	}
-	if err := v.discardDestination(ctx, f); err != nil {
+	if err := mg.discardDestination(ctx, f); err != nil {
 		return false, err
 	}
-	v.driver.stepHook("discarded")
-	return false, v.restoreContainer(ctx, f.src.leaving)
+	mg.driver.stepHook("discarded")
+	return false, mg.restoreContainer(ctx, f.src.leaving)
 }
 
 // discardDestination removes the objects of the migration from the destination, if the destination responds.
-func (v *migration) discardDestination(ctx context.Context, f hostState) error {
+func (mg *migration) discardDestination(ctx context.Context, f hostState) error {
 	if f.src.carrier != nil {
-		if err := v.source.remove(ctx, f.src.carrier.name, true); err != nil {
-			return v.withServer(v.source, err)
+		if err := mg.source.remove(ctx, f.src.carrier.name, true); err != nil {
+			return mg.withServer(mg.source, err)
 		}
 	}
 	if f.destinationErr != nil {
 		// The next migration to the destination removes the objects.
-		v.log.Warn("could not remove unfinished containers and volumes from the destination", "server",
-			v.destination.server, "error", f.destinationErr)
+		mg.log.Warn("could not remove unfinished containers and volumes from the destination", "server",
+			mg.destination.server, "error", f.destinationErr)
 		return nil
 	}
-	err := v.removeUnfinished(ctx, f.dst)
+	err := mg.removeUnfinished(ctx, f.dst)
 	if errors.Is(err, errVolumeInUse) { // the instance can run on the source anyway
-		v.log.Warn("could not remove volume of the instance from the destination", "server", v.destination.server,
+		mg.log.Warn("could not remove volume of the instance from the destination", "server", mg.destination.server,
 			"error", err)
 		return nil
 	}
-	return v.withServer(v.destination, err)
+	return mg.withServer(mg.destination, err)
 }
 
 // removeUnfinished removes the objects of an unfinished migration from the destination. It returns errVolumeInUse if
 // only volumes remain.
-func (v *migration) removeUnfinished(ctx context.Context, b containerSet) (used error) {
+func (mg *migration) removeUnfinished(ctx context.Context, b containerSet) (used error) {
 	var orphans []string
 	if b.arriving != nil {
-		c, err := v.destination.inspectContainer(ctx, b.arriving.name)
+		c, err := mg.destination.inspectContainer(ctx, b.arriving.name)
 		if ignoreNotFound(err) != nil {
 			return err
 		}
@@ -112,37 +112,37 @@ func (v *migration) removeUnfinished(ctx context.Context, b containerSet) (used 
 		if ref == nil {
 			continue
 		}
-		if err := v.destination.remove(ctx, ref.name, true); err != nil {
+		if err := mg.destination.remove(ctx, ref.name, true); err != nil {
 			return err
 		}
 	}
 	for _, name := range orphans { // another job may have created them
-		r, err := v.destination.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+		r, err := mg.destination.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 		if err != nil || jobTag(r.Volume.Labels[labelJob]) != b.arriving.restore.job {
 			continue // the job of the container did not create it
 		}
-		if err := v.checkLeases(ctx); err != nil {
+		if err := mg.checkLeases(ctx); err != nil {
 			return err
 		}
-		switch err := v.dropArrivingVolume(ctx, name); {
+		switch err := mg.dropArrivingVolume(ctx, name); {
 		case errors.Is(err, errVolumeInUse):
 			used = err
 		case err != nil:
 			return err
 		}
 	}
-	return cmp.Or(v.dropArrivingVolumes(ctx, labelJob+"="+v.JobID), used)
+	return cmp.Or(mg.dropArrivingVolumes(ctx, labelJob+"="+mg.JobID), used)
 }
 
 // dropArrivingVolumes removes the volumes with a label that this job created on the destination.
-func (v *migration) dropArrivingVolumes(ctx context.Context, label string) (used error) {
-	filters := client.Filters{}.Add("label", labelJob+"="+v.JobID, label)
-	list, err := v.destination.client.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
+func (mg *migration) dropArrivingVolumes(ctx context.Context, label string) (used error) {
+	filters := client.Filters{}.Add("label", labelJob+"="+mg.JobID, label)
+	list, err := mg.destination.client.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
 	if err != nil {
 		return err
 	}
 	for _, volume := range list.Items {
-		switch err := v.dropArrivingVolume(ctx, volume.Name); {
+		switch err := mg.dropArrivingVolume(ctx, volume.Name); {
 		case errors.Is(err, errVolumeInUse):
 			used = err
 		case err != nil:
@@ -155,8 +155,8 @@ func (v *migration) dropArrivingVolumes(ctx context.Context, label string) (used
 // errVolumeInUse means that a volume cannot be removed because a container uses it.
 var errVolumeInUse = errors.New("volume is in use")
 
-func (v *migration) dropArrivingVolume(ctx context.Context, name string) error {
-	_, err := v.destination.client.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
+func (mg *migration) dropArrivingVolume(ctx context.Context, name string) error {
+	_, err := mg.destination.client.VolumeRemove(ctx, name, client.VolumeRemoveOptions{})
 	if errdefs.IsConflict(err) {
 		return fmt.Errorf("%w: %w", errVolumeInUse, err)
 	}
@@ -165,33 +165,33 @@ func (v *migration) dropArrivingVolume(ctx context.Context, name string) error {
 
 // restoreContainer starts the instance on the source again. It restores the name last, so a container with that name is
 // fully restored.
-func (v *migration) restoreContainer(ctx context.Context, away *containerRef) error {
+func (mg *migration) restoreContainer(ctx context.Context, away *containerRef) error {
 	policy := away.restore.policy
-	if _, err := v.source.client.ContainerUpdate(ctx, away.name, client.ContainerUpdateOptions{
+	if _, err := mg.source.client.ContainerUpdate(ctx, away.name, client.ContainerUpdateOptions{
 		RestartPolicy: &policy,
 	}); err != nil {
 		return err
 	}
-	v.driver.stepHook("restart policy restored")
+	mg.driver.stepHook("restart policy restored")
 	if away.restore.wasRunning {
-		if _, err := v.source.client.ContainerStart(ctx, away.name, client.ContainerStartOptions{}); err != nil {
+		if _, err := mg.source.client.ContainerStart(ctx, away.name, client.ContainerStartOptions{}); err != nil {
 			return fmt.Errorf("start %s: %w", away.name, err)
 		}
 	}
-	v.driver.stepHook("restarted")
-	return v.source.renameContainer(ctx, away.name, v.Instance)
+	mg.driver.stepHook("restarted")
+	return mg.source.renameContainer(ctx, away.name, mg.Instance)
 }
 
 // complete finishes a migration that cannot be undone.
-func (v *migration) complete(ctx context.Context, f hostState) error {
-	if err := v.cleanSource(ctx, f); err != nil {
+func (mg *migration) complete(ctx context.Context, f hostState) error {
+	if err := mg.cleanSource(ctx, f); err != nil {
 		return err
 	}
 	for _, step := range []string{
 		stepCheck, stepImage, stepPrepare, stepStop, stepCopy, stepVerify, stepStart,
 		stepSwitch, stepClean,
 	} {
-		v.report(relay.Progress{Step: step, Completed: true})
+		mg.report(relay.Progress{Step: step, Completed: true})
 	}
 	return nil
 }

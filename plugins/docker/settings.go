@@ -53,51 +53,51 @@ func readSettings(s relay.Server) (settings, error) {
 	return c, nil
 }
 
-func (c settings) validate() error {
-	u, err := url.Parse(c.Host)
+func (s settings) validate() error {
+	u, err := url.Parse(s.Host)
 	if err != nil {
-		return fmt.Errorf("host %q: %w", c.Host, errors.Unwrap(err)) // a *url.Error repeats the address
+		return fmt.Errorf("host %q: %w", s.Host, errors.Unwrap(err)) // a *url.Error repeats the address
 	}
 	if _, set := u.User.Password(); set {
 		return errors.New("host must not contain a password; use SSH keys or tls")
 	}
-	if c.TLS != nil && u.Scheme != "tcp" {
-		return fmt.Errorf("tls requires a host that starts with tcp://, not %s", c.Host)
+	if s.TLS != nil && u.Scheme != "tcp" {
+		return fmt.Errorf("tls requires a host that starts with tcp://, not %s", s.Host)
 	}
 	switch u.Scheme {
 	case "unix":
 		if !filepath.IsAbs(u.Path) || u.Host != "" {
 			return fmt.Errorf("host %q must name the socket with three slashes, such as unix:///run/docker.sock",
-				c.Host)
+				s.Host)
 		}
 	case "tcp":
-		return c.checkTCP(u)
+		return s.checkTCP(u)
 	case "ssh":
-		if _, err := connhelper.GetConnectionHelper(c.Host); err != nil {
-			return fmt.Errorf("host %q: %w", c.Host, err)
+		if _, err := connhelper.GetConnectionHelper(s.Host); err != nil {
+			return fmt.Errorf("host %q: %w", s.Host, err)
 		}
 		if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") {
-			return fmt.Errorf("host %q: user and host names must not start with a dash", c.Host)
+			return fmt.Errorf("host %q: user and host names must not start with a dash", s.Host)
 		}
 	default:
-		return fmt.Errorf("host %q must start with unix://, tcp:// or ssh://", c.Host)
+		return fmt.Errorf("host %q must start with unix://, tcp:// or ssh://", s.Host)
 	}
 	return nil
 }
 
-func (c settings) checkTCP(u *url.URL) error {
+func (s settings) checkTCP(u *url.URL) error {
 	if u.Hostname() == "" || u.Port() == "" || u.Path != "" || u.User != nil {
-		return fmt.Errorf("host %q must be tcp://HOST:PORT", c.Host)
+		return fmt.Errorf("host %q must be tcp://HOST:PORT", s.Host)
 	}
-	if c.TLS == nil {
+	if s.TLS == nil {
 		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
 			return fmt.Errorf("host %q needs tls, because access to an unprotected Docker port is root access to the "+
-				"host", c.Host)
+				"host", s.Host)
 		}
 		return nil
 	}
 	for _, f := range []struct{ key, path string }{
-		{"ca_file", c.TLS.CAFile}, {"cert_file", c.TLS.CertFile}, {"key_file", c.TLS.KeyFile},
+		{"ca_file", s.TLS.CAFile}, {"cert_file", s.TLS.CertFile}, {"key_file", s.TLS.KeyFile},
 	} {
 		if f.path == "" {
 			return fmt.Errorf("tls.%s is missing", f.key)
@@ -106,29 +106,29 @@ func (c settings) checkTCP(u *url.URL) error {
 			return fmt.Errorf("tls.%s: %w", f.key, err)
 		}
 	}
-	if _, err := tls.LoadX509KeyPair(c.TLS.CertFile, c.TLS.KeyFile); err != nil {
+	if _, err := tls.LoadX509KeyPair(s.TLS.CertFile, s.TLS.KeyFile); err != nil {
 		return fmt.Errorf("tls.cert_file and tls.key_file: %w", err)
 	}
 	return nil
 }
 
 // open returns a client. The client connects with its first request.
-func (c settings) open() (*client.Client, error) {
+func (s settings) open() (*client.Client, error) {
 	// Docker compresses copied files if the client accepts gzip, as Go's HTTP client does by default. That is twenty
 	// times slower.
 	opts := []client.Opt{client.WithHTTPHeaders(map[string]string{"Accept-Encoding": "identity"})}
 	switch {
-	case strings.HasPrefix(c.Host, "ssh://"):
-		helper, err := connhelper.GetConnectionHelper(c.Host)
+	case strings.HasPrefix(s.Host, "ssh://"):
+		helper, err := connhelper.GetConnectionHelper(s.Host)
 		if err != nil {
 			return nil, err
 		}
 		opts = append(opts, client.WithHost(helper.Host), client.WithDialContext(helper.Dialer))
-	case c.TLS != nil:
-		opts = append(opts, client.WithHost(c.Host),
-			client.WithTLSClientConfig(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile))
+	case s.TLS != nil:
+		opts = append(opts, client.WithHost(s.Host),
+			client.WithTLSClientConfig(s.TLS.CAFile, s.TLS.CertFile, s.TLS.KeyFile))
 	default:
-		opts = append(opts, client.WithHost(c.Host))
+		opts = append(opts, client.WithHost(s.Host))
 	}
 	return client.New(opts...)
 }

@@ -126,17 +126,17 @@ type serverList struct {
 	servers *[]*driverv1.Server
 }
 
-func (i *serverList) set(servers *[]*driverv1.Server) (before *[]*driverv1.Server) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	before, i.servers = i.servers, servers
+func (s *serverList) set(servers *[]*driverv1.Server) (before *[]*driverv1.Server) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, s.servers = s.servers, servers
 	return before
 }
 
-func (i *serverList) get() *[]*driverv1.Server {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.servers
+func (s *serverList) get() *[]*driverv1.Server {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.servers
 }
 
 // driverKind runs a plugin as a driver.

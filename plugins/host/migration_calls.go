@@ -71,64 +71,64 @@ func (e *notDeliveredError) Unwrap() error { return e.error }
 var errNoServers = errors.New("the driver has not received any servers yet")
 
 // configureDriver sends the latest servers to the driver, unless it has them.
-func (l *migrationCalls) configureDriver(ctx context.Context) error {
+func (c *migrationCalls) configureDriver(ctx context.Context) error {
 	select {
-	case l.configureSem <- struct{}{}:
-		defer func() { <-l.configureSem }()
+	case c.configureSem <- struct{}{}:
+		defer func() { <-c.configureSem }()
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the driver to be configured: %w", ctx.Err())
 	}
-	servers := l.inventory.get()
-	l.mu.Lock()
-	known := l.configuredServers == servers
-	l.mu.Unlock()
+	servers := c.inventory.get()
+	c.mu.Lock()
+	known := c.configuredServers == servers
+	c.mu.Unlock()
 	switch {
-	case l.ctx.Err() != nil:
-		return l.endErr()
+	case c.ctx.Err() != nil:
+		return c.endErr()
 	case servers == nil:
 		return errNoServers
 	case known:
 		return nil
 	}
-	_, err := l.service.Configure(ctx, &driverv1.ConfigureRequest{Config: l.o.Config, Servers: *servers})
+	_, err := c.service.Configure(ctx, &driverv1.ConfigureRequest{Config: c.o.Config, Servers: *servers})
 	switch response := status.Convert(err); {
 	case response.Code() == codes.InvalidArgument:
 		return &rejectedError{rejectsConfigText, statusText(response)}
 	case err != nil:
-		return l.callError(err)
+		return c.callError(err)
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.configuredServers = servers
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.configuredServers = servers
 	return nil
 }
 
 // pushServers sends the servers of the previous run to a restarted driver, until it accepts them.
-func (l *migrationCalls) pushServers() {
-	pause := backoff.Backoff{Min: l.o.Backoff, Max: l.o.MaxBackoff}
+func (c *migrationCalls) pushServers() {
+	pause := backoff.Backoff{Min: c.o.Backoff, Max: c.o.MaxBackoff}
 	for {
-		ctx, cancel := context.WithTimeout(l.ctx, l.o.StartupTimeout)
-		err := l.configureDriver(ctx)
+		ctx, cancel := context.WithTimeout(c.ctx, c.o.StartupTimeout)
+		err := c.configureDriver(ctx)
 		cancel()
-		if err == nil || errors.Is(err, errNoServers) || l.ctx.Err() != nil {
+		if err == nil || errors.Is(err, errNoServers) || c.ctx.Err() != nil {
 			return
 		}
-		l.o.Log.Error("driver rejected its servers", "error", err)
-		if !pause.Sleep(l.ctx) {
+		c.o.Log.Error("driver rejected its servers", "error", err)
+		if !pause.Sleep(c.ctx) {
 			return
 		}
 	}
 }
 
 // requireServers waits until the driver has any list of servers. A migration contains its own two servers.
-func (l *migrationCalls) requireServers(ctx context.Context) error {
-	l.mu.Lock()
-	told := l.configuredServers != nil
-	l.mu.Unlock()
+func (c *migrationCalls) requireServers(ctx context.Context) error {
+	c.mu.Lock()
+	told := c.configuredServers != nil
+	c.mu.Unlock()
 	if told {
 		return nil
 	}
-	err := l.configureDriver(ctx)
+	err := c.configureDriver(ctx)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		return fmt.Errorf("configure the driver: %w", ctx.Err())
@@ -140,30 +140,30 @@ func (l *migrationCalls) requireServers(ctx context.Context) error {
 
 // runMigration makes one call and returns its result. A notDeliveredError means that the driver did not receive the
 // call.
-func (l *migrationCalls) runMigration(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
-	if err := l.requireServers(ctx); err != nil {
+func (c *migrationCalls) runMigration(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	if err := c.requireServers(ctx); err != nil {
 		return err
 	}
 	r := &migrationCall{name: &driverv1.CancelRequest{JobId: m.JobID, Lease: m.Lease}}
 	var stop context.CancelFunc
-	r.ctx, stop = context.WithCancel(l.ctx)
+	r.ctx, stop = context.WithCancel(c.ctx)
 	defer stop()
-	if !l.startCall(r) {
-		return l.endErr()
+	if !c.startCall(r) {
+		return c.endErr()
 	}
-	defer l.finishCall(r)
-	stream, err := l.service.Migrate(r.ctx, wire.FromMigration(m))
+	defer c.finishCall(r)
+	stream, err := c.service.Migrate(r.ctx, wire.FromMigration(m))
 	if err != nil {
-		return relay.Indeterminate(l.callError(err))
+		return relay.Indeterminate(c.callError(err))
 	}
-	defer context.AfterFunc(ctx, func() { l.cancelUntilDone(r) })()
+	defer context.AfterFunc(ctx, func() { c.cancelUntilDone(r) })()
 	for {
 		response, err := stream.Recv()
 		if err != nil {
-			return relay.Indeterminate(l.callError(err))
+			return relay.Indeterminate(c.callError(err))
 		}
 		if p := response.GetProgress(); p != nil {
-			l.forwardProgress(r, p, report)
+			c.forwardProgress(r, p, report)
 			continue
 		}
 		err = wire.ToResult(response.GetResult())
@@ -178,48 +178,48 @@ func (l *migrationCalls) runMigration(ctx context.Context, m relay.Migration, re
 }
 
 // startCall registers a call. It returns false after the end of the session.
-func (l *migrationCalls) startCall(r *migrationCall) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failErr != nil || l.draining {
+func (c *migrationCalls) startCall(r *migrationCall) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failErr != nil || c.draining {
 		return false
 	}
-	l.running[r] = struct{}{}
+	c.running[r] = struct{}{}
 	return true
 }
 
-func (l *migrationCalls) endErr() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failErr == nil {
+func (c *migrationCalls) endErr() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failErr == nil {
 		return &notDeliveredError{errClosed}
 	}
-	return &notDeliveredError{l.failErr}
+	return &notDeliveredError{c.failErr}
 }
 
-func (l *migrationCalls) finishCall(r *migrationCall) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.running, r)
-	l.checkIdle()
+func (c *migrationCalls) finishCall(r *migrationCall) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.running, r)
+	c.checkIdle()
 }
 
-func (l *migrationCalls) checkIdle() {
-	if l.draining && len(l.running) == 0 {
+func (c *migrationCalls) checkIdle() {
+	if c.draining && len(c.running) == 0 {
 		select {
-		case <-l.idle:
+		case <-c.idle:
 		default:
-			close(l.idle)
+			close(c.idle)
 		}
 	}
 }
 
 // forwardProgress forwards valid reports.
-func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress, report func(relay.Progress)) {
-	if !l.steps[p.GetStep()] || len(p.GetNote()) > wire.MaxNote || p.GetBytes() < 0 || p.GetTotal() < 0 {
+func (c *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress, report func(relay.Progress)) {
+	if !c.steps[p.GetStep()] || len(p.GetNote()) > wire.MaxNote || p.GetBytes() < 0 || p.GetTotal() < 0 {
 		if !r.warnedInvalid {
 			r.warnedInvalid = true
-			l.o.Log.Warn("driver sent an invalid progress report: unknown step, long note, or negative bytes",
+			c.o.Log.Warn("driver sent an invalid progress report: unknown step, long note, or negative bytes",
 				"job_id", r.name.GetJobId(), "step", relay.Truncate(p.GetStep(), 60), "note_bytes", len(p.GetNote()))
 		}
 		return
@@ -232,7 +232,7 @@ func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress,
 }
 
 // callError returns the reason why a call failed. The end of the plugin, if it is about to be detected, has precedence.
-func (l *migrationCalls) callError(err error) error {
+func (c *migrationCalls) callError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the driver ended a migration without a result")
 	}
@@ -240,30 +240,30 @@ func (l *migrationCalls) callError(err error) error {
 	if code := response.Code(); code == codes.Unavailable || code == codes.Canceled {
 		limit, cancel := context.WithTimeout(context.Background(), 2*exitTimeout)
 		defer cancel()
-		if _, late := await.Value(limit, l.ctx.Done()); late == nil {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.failErr
+		if _, late := await.Value(limit, c.ctx.Done()); late == nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.failErr
 		}
 	}
 	return fmt.Errorf("the driver returned an error: %s", statusText(response))
 }
 
 // cancelUntilDone requests the end of a migration repeatedly, until it has ended.
-func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
-	l.mu.Lock()
+func (c *migrationCalls) cancelUntilDone(r *migrationCall) {
+	c.mu.Lock()
 	told := !r.cancelled.IsZero()
 	if !told {
 		r.cancelled = time.Now()
 	}
-	l.mu.Unlock()
+	c.mu.Unlock()
 	if told {
 		return
 	}
 	again := time.NewTicker(cancelRetryInterval)
 	defer again.Stop()
 	for {
-		_, _ = l.service.Cancel(r.ctx, r.name) // health checks or hangError detect a driver that ignores this
+		_, _ = c.service.Cancel(r.ctx, r.name) // health checks or hangError detect a driver that ignores this
 		select {
 		case <-again.C:
 		case <-r.ctx.Done():
@@ -273,17 +273,17 @@ func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
 }
 
 // done returns nil, because the connection belongs to the process.
-func (l *migrationCalls) done() <-chan error { return nil }
+func (c *migrationCalls) done() <-chan error { return nil }
 
 // hangError reports a migration that did not stop in time.
-func (l *migrationCalls) hangError(now time.Time) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for r := range l.running {
-		if !r.cancelled.IsZero() && now.Sub(r.cancelled) > l.o.HangTimeout {
+func (c *migrationCalls) hangError(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for r := range c.running {
+		if !r.cancelled.IsZero() && now.Sub(r.cancelled) > c.o.HangTimeout {
 			return fmt.Errorf(
 				"the driver did not stop a migration within %s and was killed (hang_timeout)",
-				l.o.HangTimeout,
+				c.o.HangTimeout,
 			)
 		}
 	}
@@ -291,24 +291,24 @@ func (l *migrationCalls) hangError(now time.Time) error {
 }
 
 // drain stops running migrations.
-func (l *migrationCalls) drain() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.draining = true
-	for r := range l.running {
-		go l.cancelUntilDone(r)
+func (c *migrationCalls) drain() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.draining = true
+	for r := range c.running {
+		go c.cancelUntilDone(r)
 	}
-	l.checkIdle()
-	return l.idle
+	c.checkIdle()
+	return c.idle
 }
 
 // failAll ends all migrations with err, and all later ones.
-func (l *migrationCalls) failAll(err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.failErr != nil {
+func (c *migrationCalls) failAll(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.failErr != nil {
 		return
 	}
-	l.failErr = err
-	l.stop()
+	c.failErr = err
+	c.stop()
 }

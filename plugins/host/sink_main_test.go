@@ -21,8 +21,8 @@ type settings struct {
 	Level  int    `json:"level"`
 }
 
-func (c *settings) validate(context.Context) error {
-	switch c.Level {
+func (s *settings) validate(context.Context) error {
+	switch s.Level {
 	case -2:
 		return errors.Join(&relay.FieldError{Field: "level", Problem: "is -2: choose 0 or more"},
 			errors.New("levels are bad"))
@@ -32,7 +32,7 @@ func (c *settings) validate(context.Context) error {
 	return nil
 }
 
-func (c *settings) explain(d relay.Delivery) (relay.Preview, error) {
+func (s *settings) explain(d relay.Delivery) (relay.Preview, error) {
 	n := d.Notifications[0]
 	if n.Topic == "reject" {
 		return relay.Preview{}, errors.New("never this")

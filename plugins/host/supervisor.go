@@ -78,39 +78,39 @@ func newSupervisor(o Options, k pluginKind) (*supervisor, error) {
 }
 
 // Start starts the plugin in the background unless it runs. Calls that need the plugin start it too.
-func (h *supervisor) Start() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.started || h.status.State == StateClosed {
+func (sv *supervisor) Start() {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if sv.started || sv.status.State == StateClosed {
 		return
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	h.started, h.stop = true, stop
-	h.status = Status{State: StateStarting}
+	sv.started, sv.stop = true, stop
+	sv.status = Status{State: StateStarting}
 	go func() {
-		defer close(h.done)
-		h.keepRunning(ctx)
+		defer close(sv.done)
+		sv.keepRunning(ctx)
 	}()
 }
 
 // Status returns the state of the plugin.
-func (h *supervisor) Status() Status {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.status
+func (sv *supervisor) Status() Status {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	return sv.status
 }
 
 // currentSession returns the running plugin. It waits for one that is starting or will restart shortly, and fails at
 // once if the plugin could not be started. A [gaveUpError] means that it has crashed too often.
-func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
+func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("wait for the plugin: %w", context.Cause(ctx))
 	}
-	h.Start()
+	sv.Start()
 	for {
-		h.mu.Lock()
-		status, current, changed, gaveUp := h.status, h.current, h.changed, h.gaveUp
-		h.mu.Unlock()
+		sv.mu.Lock()
+		status, current, changed, gaveUp := sv.status, sv.current, sv.changed, sv.gaveUp
+		sv.mu.Unlock()
 		switch status.State {
 		case StateRunning:
 			return current, nil
@@ -126,7 +126,7 @@ func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error)
 				return nil, &gaveUpError{status.Reason}
 			}
 			select {
-			case h.restart <- struct{}{}:
+			case sv.restart <- struct{}{}:
 			default:
 			}
 		}
@@ -166,111 +166,111 @@ func UnavailableCause(err error) error {
 
 // Close stops the plugin: it may finish its calls, is requested to end, and is killed after some seconds. It may be
 // called twice.
-func (h *supervisor) Close() error {
-	h.mu.Lock()
-	started, stop := h.started, h.stop
+func (sv *supervisor) Close() error {
+	sv.mu.Lock()
+	started, stop := sv.started, sv.stop
 	if !started {
-		h.status = Status{State: StateClosed}
+		sv.status = Status{State: StateClosed}
 	}
-	h.mu.Unlock()
+	sv.mu.Unlock()
 	if started {
 		stop()
-		<-h.done
+		<-sv.done
 	}
 	return nil
 }
 
-func (h *supervisor) set(s Status, current *pluginSession) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.status, h.current = s, current
+func (sv *supervisor) set(s Status, current *pluginSession) {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	sv.status, sv.current = s, current
 	if s.State == StateGaveUp {
-		h.gaveUp = time.Now()
+		sv.gaveUp = time.Now()
 	}
-	close(h.changed)
-	h.changed = make(chan struct{})
+	close(sv.changed)
+	sv.changed = make(chan struct{})
 }
 
 // keepRunning keeps the plugin running until ctx ends.
-func (h *supervisor) keepRunning(ctx context.Context) {
-	defer h.set(Status{State: StateClosed}, nil)
-	pause := backoff.Backoff{Min: h.o.Backoff, Max: h.o.MaxBackoff}
+func (sv *supervisor) keepRunning(ctx context.Context) {
+	defer sv.set(Status{State: StateClosed}, nil)
+	pause := backoff.Backoff{Min: sv.o.Backoff, Max: sv.o.MaxBackoff}
 	for {
-		took, err := h.runOnce(ctx)
+		took, err := sv.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		if took > h.o.MaxBackoff {
+		if took > sv.o.MaxBackoff {
 			pause.Reset() // it ran for a while
 		}
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
 		if crashed {
-			h.o.Observe(ended.event)
+			sv.o.Observe(ended.event)
 		} else {
-			h.o.Observe(EventNotStarted)
+			sv.o.Observe(EventNotStarted)
 		}
-		if crashed && !h.budget.recordCrash(time.Now()) {
-			if !h.waitForRestart(ctx, err) {
+		if crashed && !sv.budget.recordCrash(time.Now()) {
+			if !sv.waitForRestart(ctx, err) {
 				return
 			}
 			pause.Reset()
 			continue
 		}
 		wait := pause.Next()
-		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "retry_in",
+		sv.o.Log.Error("plugin is not running and will be restarted", "error", err, "retry_in",
 			wait.Round(time.Millisecond).String())
-		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
+		sv.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
 		if !await.Duration(ctx, wait) {
 			return
 		}
-		h.set(Status{State: StateStarting, Reason: err}, nil)
+		sv.set(Status{State: StateStarting, Reason: err}, nil)
 	}
 }
 
 // runOnce starts the plugin, supervises it until it ends, and returns how long it ran.
-func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
-	s, err := startSession(ctx, &h.o, h.kind, h.output)
+func (sv *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
+	s, err := startSession(ctx, &sv.o, sv.kind, sv.output)
 	if err != nil {
 		if ctx.Err() == nil { // publish the reason first, because the cleanup takes time
-			h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
+			sv.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		}
 		s.killProcess()
 		return 0, err
 	}
 	began := time.Now()
-	h.o.Observe(EventStarted)
-	h.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
+	sv.o.Observe(EventStarted)
+	sv.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
 	err = s.watchProcess(ctx)
 	// New calls must not get a plugin that is ending. Waiting calls get the reason below.
 	if err != nil {
-		h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
+		sv.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		s.stop(err, false)
 	} else {
-		h.set(Status{State: StateClosed}, nil)
+		sv.set(Status{State: StateClosed}, nil)
 		s.stop(errClosed, true)
 	}
 	return time.Since(began), err
 }
 
 // waitForRestart waits until the plugin is needed again. It returns false if ctx ends first.
-func (h *supervisor) waitForRestart(ctx context.Context, err error) bool {
-	h.o.Observe(EventGaveUp)
-	remedy, note := h.kind.crashAdvice()
+func (sv *supervisor) waitForRestart(ctx context.Context, err error) bool {
+	sv.o.Observe(EventGaveUp)
+	remedy, note := sv.kind.crashAdvice()
 	err = fmt.Errorf("the plugin crashed too often and is no longer started: %s: %w", remedy, err)
-	h.o.Log.Error("plugin crashed too often", "consequence", note, "error", err)
+	sv.o.Log.Error("plugin crashed too often", "consequence", note, "error", err)
 	select {
-	case <-h.restart: // from an earlier request
+	case <-sv.restart: // from an earlier request
 	default:
 	}
-	h.set(Status{State: StateGaveUp, Reason: err}, nil)
+	sv.set(Status{State: StateGaveUp, Reason: err}, nil)
 	select {
 	case <-ctx.Done():
 		return false
-	case <-h.restart:
+	case <-sv.restart:
 	}
-	h.budget.leaveOneCrash(time.Now())
-	h.set(Status{State: StateStarting, Reason: err}, nil)
+	sv.budget.leaveOneCrash(time.Now())
+	sv.set(Status{State: StateStarting, Reason: err}, nil)
 	return true
 }
 

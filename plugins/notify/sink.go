@@ -161,35 +161,35 @@ func (s *Sink) sendTo(ctx context.Context, to destination, title, text string, r
 var disableMarkup = strings.NewReplacer("@", "@\u200b", "](", "]\u200b(", "<", "<\u200b")
 
 // send sends a message with shoutrrr.
-func (to destination) send(transport http.RoundTripper, title, text string) (err error) {
+func (d destination) send(transport http.RoundTripper, title, text string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			err = fmt.Errorf("shoutrrr panicked (%T)", v)
 		}
 	}()
-	out, err := to.openService(transport)
+	out, err := d.openService(transport)
 	if err != nil {
 		return err
 	}
-	if to.service.markup {
+	if d.service.markup {
 		title, text = disableMarkup.Replace(title), disableMarkup.Replace(text)
 	}
 	params := types.Params{}
-	if to.service.hasTitle {
+	if d.service.hasTitle {
 		params.SetTitle(relay.Truncate(title, 200))
 	} else {
 		text = title + "\n\n" + text
 	}
-	return out.Send(relay.Truncate(text, to.service.maxBytes), &params)
+	return out.Send(relay.Truncate(text, d.service.maxBytes), &params)
 }
 
 // openService creates the service for each attempt, so no state of an abandoned attempt is reused.
-func (to destination) openService(transport http.RoundTripper) (types.Service, error) {
-	out, err := (&router.ServiceRouter{}).NewService(to.url.Scheme)
+func (d destination) openService(transport http.RoundTripper) (types.Service, error) {
+	out, err := (&router.ServiceRouter{}).NewService(d.url.Scheme)
 	if err != nil {
 		return nil, err
 	}
-	copied := *to.url
+	copied := *d.url
 	if err := out.Initialize(&copied, nil); err != nil {
 		return nil, err
 	}
@@ -213,15 +213,15 @@ func (noSleep) Sleep(time.Duration) {}
 
 // classifyAttempt determines the outcome of an attempt from the response, which is more precise than the error of
 // shoutrrr.
-func (to destination) classifyAttempt(a *attempt, err error) error {
+func (d destination) classifyAttempt(a *attempt, err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	newError := func(format string, args ...any) error {
-		return errors.New(to.redact(fmt.Sprintf("%s (%s) ", to.url.Scheme, to.name) + fmt.Sprintf(format, args...)))
+		return errors.New(d.redact(fmt.Sprintf("%s (%s) ", d.url.Scheme, d.name) + fmt.Sprintf(format, args...)))
 	}
 	switch {
 	case a.status != 0: // even if the time has ended since
-		failed := newError("status %d: %s", a.status, relay.Truncate(to.redact(message.SingleLine(string(a.body))), 200))
+		failed := newError("status %d: %s", a.status, relay.Truncate(d.redact(message.SingleLine(string(a.body))), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return relay.Permanent(failed)
@@ -244,17 +244,17 @@ func (to destination) classifyAttempt(a *attempt, err error) error {
 }
 
 // redact replaces all parts of the URL that may be secret.
-func (to destination) redact(text string) string {
-	secrets := []string{to.url.String(), to.url.User.Username(), to.url.Fragment}
-	if password, ok := to.url.User.Password(); ok {
+func (d destination) redact(text string) string {
+	secrets := []string{d.url.String(), d.url.User.Username(), d.url.Fragment}
+	if password, ok := d.url.User.Password(); ok {
 		secrets = append(secrets, password)
 	}
-	secrets = append(secrets, strings.Split(to.url.Path, "/")...)
-	for _, values := range to.url.Query() {
+	secrets = append(secrets, strings.Split(d.url.Path, "/")...)
+	for _, values := range d.url.Query() {
 		secrets = append(secrets, values...)
 	}
-	if !strings.Contains(to.url.Host, ".") && to.url.Host != to.url.Scheme {
-		secrets = append(secrets, to.url.Host) // a token in the URLs of some services
+	if !strings.Contains(d.url.Host, ".") && d.url.Host != d.url.Scheme {
+		secrets = append(secrets, d.url.Host) // a token in the URLs of some services
 	}
 	return redact.New(secrets...).Text(text)
 }

@@ -52,28 +52,28 @@ func openSink(p Plugin) (*checked, error) {
 }
 
 // respondsTo checks that the plugin responds, with any result.
-func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) error {
-	timeout := r.answerTimeout()
+func (s *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) error {
+	timeout := s.answerTimeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d.Attempt = attempt
-	err := r.deliver(ctx, d)
+	err := s.deliver(ctx, d)
 	switch {
 	case host.Answered(err):
 		return nil
-	case errors.Is(err, context.DeadlineExceeded) && r.host.Status().State == host.StateRunning:
+	case errors.Is(err, context.DeadlineExceeded) && s.host.Status().State == host.StateRunning:
 		return fmt.Errorf("no ack for the delivery %q and the attempt %d within %s", d.ID, attempt, timeout)
 	}
 	return err
 }
 
-func (r *sink) answersConcurrentDeliveries(ctx context.Context) error {
+func (s *sink) answersConcurrentDeliveries(ctx context.Context) error {
 	const n = 1000
-	before := r.countEvents(host.EventUnknownAck)
+	before := s.countEvents(host.EventUnknownAck)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = r.respondsTo(ctx, sampleDelivery(fmt.Sprintf("many-%d", i), 100), 1) })
+		wg.Go(func() { errs[i] = s.respondsTo(ctx, sampleDelivery(fmt.Sprintf("many-%d", i), 100), 1) })
 	}
 	wg.Wait()
 	failed := 0
@@ -84,7 +84,7 @@ func (r *sink) answersConcurrentDeliveries(ctx context.Context) error {
 			first = err
 		}
 	}
-	switch strange := r.countEvents(host.EventUnknownAck) - before; {
+	switch strange := s.countEvents(host.EventUnknownAck) - before; {
 	case failed > 0:
 		return fmt.Errorf("%d of %d got no response: %w; does each ack return a credit?", failed, n, first)
 	case strange > 0:

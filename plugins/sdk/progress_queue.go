@@ -27,49 +27,49 @@ func newProgressQueue(log *slog.Logger) *progressQueue {
 }
 
 // add adds a report. It ignores reports after the end, and reports that the daemon would reject.
-func (r *progressQueue) add(p relay.Progress) {
+func (q *progressQueue) add(p relay.Progress) {
 	if len(p.Note) > wire.MaxNote {
-		r.log.Error("progress report was dropped because its note is too long", "step", p.Step, "note_bytes",
+		q.log.Error("progress report was dropped because its note is too long", "step", p.Step, "note_bytes",
 			len(p.Note),
 			"max_bytes", wire.MaxNote)
 		return
 	}
 	p.Note = slices.Clone(p.Note)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.ended {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.ended {
 		return
 	}
-	if i := slices.IndexFunc(r.pending, func(other relay.Progress) bool { return other.Step == p.Step }); i >= 0 {
-		r.pending[i] = p
+	if i := slices.IndexFunc(q.pending, func(other relay.Progress) bool { return other.Step == p.Step }); i >= 0 {
+		q.pending[i] = p
 	} else {
-		r.pending = append(r.pending, p)
+		q.pending = append(q.pending, p)
 	}
-	r.wakeUp()
+	q.wakeUp()
 }
 
-func (r *progressQueue) wakeUp() {
+func (q *progressQueue) wakeUp() {
 	select {
-	case r.wake <- struct{}{}:
+	case q.wake <- struct{}{}:
 	default:
 	}
 }
 
 // finish lets send return once everything is sent.
-func (r *progressQueue) finish() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ended = true
-	r.wakeUp()
+func (q *progressQueue) finish() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.ended = true
+	q.wakeUp()
 }
 
 // send sends reports until the end of the migration or of the stream.
-func (r *progressQueue) send(stream grpc.ServerStreamingServer[driverv1.MigrateResponse]) {
-	for range r.wake {
-		r.mu.Lock()
-		waiting, ended := r.pending, r.ended
-		r.pending = nil
-		r.mu.Unlock()
+func (q *progressQueue) send(stream grpc.ServerStreamingServer[driverv1.MigrateResponse]) {
+	for range q.wake {
+		q.mu.Lock()
+		waiting, ended := q.pending, q.ended
+		q.pending = nil
+		q.mu.Unlock()
 		for _, p := range waiting {
 			if stream.Send(&driverv1.MigrateResponse{
 				Event: &driverv1.MigrateResponse_Progress{Progress: wire.FromProgress(p)},

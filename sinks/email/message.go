@@ -54,32 +54,32 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 
 // composeMessage returns d as a mail with the given time. Its Message-ID is the same in every attempt, so recipients
 // recognize a repeat. Mails about one container or job form a thread. Errors are marked with their outcome.
-func (m *composer) composeMessage(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
+func (cm *composer) composeMessage(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
 		return nil, relay.Permanent(
 			fmt.Errorf("delivery %s has %d events and is not a digest, which a mail does not support",
 				d.ID, len(d.Notifications)),
 		)
 	}
-	c, err := m.renderContent(ctx, d)
+	c, err := cm.renderContent(ctx, d)
 	if err != nil {
 		return nil, err
 	}
 	msg := gomail.NewMsg(gomail.WithNoDefaultUserAgent(), gomail.WithBoundary("hubrelay-"+digestOf(d.ID)))
-	msg.FromMailAddress(m.from)
-	msg.ToMailAddress(m.to...)
-	if len(m.cc) > 0 {
-		msg.CcMailAddress(m.cc...)
+	msg.FromMailAddress(cm.from)
+	msg.ToMailAddress(cm.to...)
+	if len(cm.cc) > 0 {
+		msg.CcMailAddress(cm.cc...)
 	}
 	msg.Subject(c.subject)
-	msg.SetMessageIDWithValue(m.messageID(d.ID))
+	msg.SetMessageIDWithValue(cm.messageID(d.ID))
 	msg.SetDateWithValue(now)
 	msg.SetGenHeader("Auto-Submitted", "auto-generated") // suppresses automatic replies
-	if m.userAgent != "" {
-		msg.SetUserAgent(m.userAgent)
+	if cm.userAgent != "" {
+		msg.SetUserAgent(cm.userAgent)
 	}
 	if thread := message.ThreadOf(d); thread.Key != "" {
-		root := "<" + m.messageID("thread-"+digestOf(thread.Key)) + ">"
+		root := "<" + cm.messageID("thread-"+digestOf(thread.Key)) + ">"
 		msg.SetGenHeader(gomail.HeaderInReplyTo, root)
 		msg.SetGenHeader(gomail.HeaderReferences, root)
 	}
@@ -95,8 +95,8 @@ func (m *composer) composeMessage(ctx context.Context, d relay.Delivery, now tim
 }
 
 // messageID contains the name of the sink. Otherwise a mailbox that two sinks write to would show one mail only.
-func (m *composer) messageID(id string) string {
-	_, domain, _ := strings.Cut(m.from.Address, "@")
+func (cm *composer) messageID(id string) string {
+	_, domain, _ := strings.Cut(cm.from.Address, "@")
 	if strings.ContainsFunc(id,
 		func(r rune) bool {
 			return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
@@ -104,7 +104,7 @@ func (m *composer) messageID(id string) string {
 		}) || len(id) > 64 || id == "" {
 		id = digestOf(id)
 	}
-	return id + "." + m.sink + ".hubrelay@" + domain
+	return id + "." + cm.sink + ".hubrelay@" + domain
 }
 
 func digestOf(text string) string {

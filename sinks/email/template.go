@@ -42,12 +42,12 @@ func (c *Config) validateSamples(ctx context.Context, sink string, samples []rel
 type content struct{ subject, text, html string }
 
 // renderContent renders the templates for d. It uses the default text for missing templates and empty output.
-func (m *composer) renderContent(ctx context.Context, d relay.Delivery) (content, error) {
-	made, err := m.templates.Render(ctx, d)
+func (cm *composer) renderContent(ctx context.Context, d relay.Delivery) (content, error) {
+	made, err := cm.templates.Render(ctx, d)
 	if err != nil {
 		return content{}, err
 	}
-	page := m.summaries.Build(d)
+	page := cm.summaries.Build(d)
 	if subject := message.SingleLine(made[subjectKey]); subject != "" {
 		page.Subject = subject
 	}

@@ -24,22 +24,22 @@ func newOutputHead(secrets redact.Secrets) *outputHead {
 }
 
 // Write never fails, so output cannot stop a command.
-func (t *outputHead) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.data = append(t.data, p[:min(len(p), t.room-len(t.data))]...)
+func (o *outputHead) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.data = append(o.data, p[:min(len(p), o.room-len(o.data))]...)
 	return len(p), nil
 }
 
 // String returns at most 1 KiB of valid UTF-8 without secrets.
-func (t *outputHead) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	text := strings.ToValidUTF8(string(t.data), "")
-	if len(t.data) == t.room {
-		text = t.secrets.Truncated(text)
+func (o *outputHead) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	text := strings.ToValidUTF8(string(o.data), "")
+	if len(o.data) == o.room {
+		text = o.secrets.Truncated(text)
 	} else {
-		text = t.secrets.Text(text)
+		text = o.secrets.Text(text)
 	}
 	if len(text) > keptOutput {
 		text = strings.ToValidUTF8(text[:keptOutput], "")

@@ -34,34 +34,34 @@ type command struct {
 }
 
 // execute runs the command. It fails if the command did not end by itself.
-func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
+func (c *command) execute(ctx context.Context) (*os.ProcessState, error) {
 	done := make(chan exitResult, 1)
 	go func() {
 		// The command is killed when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
-		done <- r.runToEnd(ctx)
+		done <- c.runToEnd(ctx)
 	}()
 	end, late := await.Value(ctx, done)
 	if late != nil {
 		killed, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 		defer cancel()
 		if end, late = await.Value(killed, done); late != nil {
-			return nil, timeoutError(ctx, r.program, "could not be killed")
+			return nil, timeoutError(ctx, c.program, "could not be killed")
 		}
 	}
-	return r.classify(ctx, end)
+	return c.classify(ctx, end)
 }
 
 // classify separates a command's own result from the effects of the timeout.
-func (r *command) classify(ctx context.Context, end exitResult) (*os.ProcessState, error) {
+func (c *command) classify(ctx context.Context, end exitResult) (*os.ProcessState, error) {
 	switch {
 	case end.state == nil && errors.Is(end.err, ctx.Err()):
-		return nil, timeoutError(ctx, r.program, "was not started")
+		return nil, timeoutError(ctx, c.program, "was not started")
 	case end.state == nil:
-		return nil, fmt.Errorf("start %s: %w", r.program, startError(end.err))
+		return nil, fmt.Errorf("start %s: %w", c.program, startError(end.err))
 	case end.signalled && !end.state.Success() && end.state.ExitCode() != dataError:
-		return nil, timeoutError(ctx, r.program, "was terminated")
+		return nil, timeoutError(ctx, c.program, "was terminated")
 	}
 	return end.state, nil
 }
@@ -74,11 +74,11 @@ type exitResult struct {
 }
 
 // runToEnd starts the command, and returns when it has ended and its output was read.
-func (r *command) runToEnd(ctx context.Context) exitResult {
+func (c *command) runToEnd(ctx context.Context) exitResult {
 	told := false
-	cmd := exec.CommandContext(ctx, r.program, r.args...)
-	cmd.Dir, cmd.Env = r.dir, r.env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(r.input), r.output, r.output
+	cmd := exec.CommandContext(ctx, c.program, c.args...)
+	cmd.Dir, cmd.Env = c.dir, c.env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(c.input), c.output, c.output
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	host.KillWithParent(cmd.SysProcAttr)
 	cmd.Cancel = func() error { // it returns before Wait does

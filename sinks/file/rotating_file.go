@@ -49,114 +49,114 @@ func newRotatingFile(path string) *rotatingFile {
 	return l
 }
 
-func (l *rotatingFile) currentSettings() settings { return *l.desired.Load() }
-func (l *rotatingFile) set(s settings)            { l.desired.Store(&s) }
+func (r *rotatingFile) currentSettings() settings { return *r.desired.Load() }
+func (r *rotatingFile) set(s settings)            { r.desired.Store(&s) }
 
 // rotateFile renames the file and handles older renamed files in the background. Only one process rotates at a time.
-func (l *rotatingFile) rotateFile(s settings) error {
-	if l.rotator != nil && s != l.rotatorSettings {
-		if err := l.rotator.Close(); err != nil {
+func (r *rotatingFile) rotateFile(s settings) error {
+	if r.rotator != nil && s != r.rotatorSettings {
+		if err := r.rotator.Close(); err != nil {
 			return err
 		}
-		l.rotator = nil
+		r.rotator = nil
 	}
-	if l.rotator == nil {
+	if r.rotator == nil {
 		compression := "none"
 		if s.compress {
 			compression = "gzip"
 		}
-		l.rotatorSettings = s
-		l.rotator = &timberjack.Logger{
-			Filename: l.path, MaxAge: s.days, MaxBackups: s.backups, Compression: compression, FileMode: mode,
+		r.rotatorSettings = s
+		r.rotator = &timberjack.Logger{
+			Filename: r.path, MaxAge: s.days, MaxBackups: s.backups, Compression: compression, FileMode: mode,
 		}
 	}
-	return l.rotator.RotateWithReason("size")
+	return r.rotator.RotateWithReason("size")
 }
 
 // write appends a line, which ends with a line break.
-func (l *rotatingFile) write(ctx context.Context, line []byte) error {
+func (r *rotatingFile) write(ctx context.Context, line []byte) error {
 	if ctx.Err() != nil {
-		return timeoutError(ctx, "write "+l.path)
+		return timeoutError(ctx, "write "+r.path)
 	}
 	select {
-	case <-l.writeSem:
+	case <-r.writeSem:
 	case <-ctx.Done():
-		return timeoutError(ctx, "wait for another line to be written to "+l.path)
+		return timeoutError(ctx, "wait for another line to be written to "+r.path)
 	}
-	defer func() { l.writeSem <- struct{}{} }()
-	if l.closed {
-		return fmt.Errorf("write %s: %w", l.path, os.ErrClosed)
+	defer func() { r.writeSem <- struct{}{} }()
+	if r.closed {
+		return fmt.Errorf("write %s: %w", r.path, os.ErrClosed)
 	}
-	want := l.currentSettings()
-	size, err := l.lock(ctx, want, int64(len(line)))
+	want := r.currentSettings()
+	size, err := r.lock(ctx, want, int64(len(line)))
 	if err != nil {
-		l.closeFile()
+		r.closeFile()
 		return err
 	}
-	if err = l.appendLine(line, size, want.fsync); err != nil {
-		l.closeFile() // releases the lock, too
-		return describeError(l.path, err)
+	if err = r.appendLine(line, size, want.fsync); err != nil {
+		r.closeFile() // releases the lock, too
+		return describeError(r.path, err)
 	}
-	return unlock(l.file)
+	return unlock(r.file)
 }
 
 // lock opens and locks the file at the path, rotates it unless it has room for that many bytes, and returns its size.
-func (l *rotatingFile) lock(ctx context.Context, want settings, room int64) (int64, error) {
+func (r *rotatingFile) lock(ctx context.Context, want settings, room int64) (int64, error) {
 	for {
-		if l.file == nil {
-			if err := l.open(); err != nil {
-				return 0, describeError(l.path, err)
+		if r.file == nil {
+			if err := r.open(); err != nil {
+				return 0, describeError(r.path, err)
 			}
 		}
-		if err := l.lockFile(ctx); err != nil {
+		if err := r.lockFile(ctx); err != nil {
 			return 0, err
 		}
-		here, err := l.file.Stat()
+		here, err := r.file.Stat()
 		if err != nil {
-			return 0, describeError(l.path, err)
+			return 0, describeError(r.path, err)
 		}
-		there, err := os.Stat(l.path)
+		there, err := os.Stat(r.path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(here, there):
-			l.closeFile() // it was renamed, by us or by logrotate
+			r.closeFile() // it was renamed, by us or by logrotate
 			continue
 		case err != nil:
-			return 0, describeError(l.path, err)
+			return 0, describeError(r.path, err)
 		case want.maxSize == 0, here.Size() == 0, here.Size()+room <= want.maxSize:
 			return here.Size(), nil
 		}
-		err = l.rotateFile(want)
-		l.closeFile()
+		err = r.rotateFile(want)
+		r.closeFile()
 		if err != nil {
-			return 0, describeError(l.path, fmt.Errorf("create a new file: %w", err))
+			return 0, describeError(r.path, fmt.Errorf("create a new file: %w", err))
 		}
 	}
 }
 
-func (l *rotatingFile) open() error {
+func (r *rotatingFile) open() error {
 	// Opening something other than a file may block or have side effects.
-	if info, err := os.Stat(l.path); err == nil {
-		if err := checkRegular(l.path, info); err != nil {
+	if info, err := os.Stat(r.path); err == nil {
+		if err := checkRegular(r.path, info); err != nil {
 			return err
 		}
 	}
-	f, err := os.OpenFile(l.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, mode)
-	l.file = f
+	f, err := os.OpenFile(r.path, os.O_RDWR|os.O_APPEND|os.O_CREATE, mode)
+	r.file = f
 	return err
 }
 
 // lockFile waits until no other process or sink writes to the file.
-func (l *rotatingFile) lockFile(ctx context.Context) error {
+func (r *rotatingFile) lockFile(ctx context.Context) error {
 	for {
-		err := controlFD(l.file, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
+		err := controlFD(r.file, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
-			return describeError(l.path, fmt.Errorf("lock the file: %w", err))
+			return describeError(r.path, fmt.Errorf("lock the file: %w", err))
 		}
 		if !await.Duration(ctx, lockEvery) {
-			return timeoutError(ctx, l.path+" is locked by another process")
+			return timeoutError(ctx, r.path+" is locked by another process")
 		}
 	}
 }
@@ -177,50 +177,50 @@ func controlFD(f *os.File, do func(fd int) error) error {
 
 // appendLine writes the line at the end of a file of the given size. It first ends an incomplete line from a crash or
 // another program.
-func (l *rotatingFile) appendLine(line []byte, size int64, fsync bool) error {
+func (r *rotatingFile) appendLine(line []byte, size int64, fsync bool) error {
 	if size > 0 {
 		var last [1]byte
-		if _, err := l.file.ReadAt(last[:], size-1); err != nil && !errors.Is(err, io.EOF) {
+		if _, err := r.file.ReadAt(last[:], size-1); err != nil && !errors.Is(err, io.EOF) {
 			return err
 		}
 		if last[0] != '\n' {
 			line = append([]byte{'\n'}, line...)
 		}
 	}
-	n, err := l.file.Write(line)
+	n, err := r.file.Write(line)
 	if err != nil {
-		return errors.Join(err, l.truncateTail(size, int64(n)))
+		return errors.Join(err, r.truncateTail(size, int64(n)))
 	}
 	if fsync {
-		return l.file.Sync()
+		return r.file.Sync()
 	}
 	return nil
 }
 
 // truncateTail removes n bytes after size, an incomplete line from a full disk, unless another writer has appended
 // more.
-func (l *rotatingFile) truncateTail(size, n int64) error {
-	if info, err := l.file.Stat(); n == 0 || err != nil || info.Size() != size+n {
+func (r *rotatingFile) truncateTail(size, n int64) error {
+	if info, err := r.file.Stat(); n == 0 || err != nil || info.Size() != size+n {
 		return err
 	}
-	return l.file.Truncate(size)
+	return r.file.Truncate(size)
 }
 
 // closeFile closes the file. The next line opens it again.
-func (l *rotatingFile) closeFile() {
-	if l.file != nil {
-		_ = l.file.Close()
-		l.file = nil
+func (r *rotatingFile) closeFile() {
+	if r.file != nil {
+		_ = r.file.Close()
+		r.file = nil
 	}
 }
 
-func (l *rotatingFile) close() error {
-	<-l.writeSem
-	defer func() { l.writeSem <- struct{}{} }()
-	l.closed = true
-	l.closeFile()
-	if l.rotator == nil {
+func (r *rotatingFile) close() error {
+	<-r.writeSem
+	defer func() { r.writeSem <- struct{}{} }()
+	r.closed = true
+	r.closeFile()
+	if r.rotator == nil {
 		return nil
 	}
-	return l.rotator.Close()
+	return r.rotator.Close()
 }

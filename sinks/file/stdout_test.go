@@ -135,11 +135,11 @@ type lastMoment struct {
 	asked int
 }
 
-func (c *lastMoment) Done() <-chan struct{} {
-	if c.asked++; c.asked == 1 {
-		return c.Context.Done() // the wait for the turn
+func (l *lastMoment) Done() <-chan struct{} {
+	if l.asked++; l.asked == 1 {
+		return l.Context.Done() // the wait for the turn
 	}
-	for len(c.turn) == 0 {
+	for len(l.turn) == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	ended := make(chan struct{})

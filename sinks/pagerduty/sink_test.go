@@ -36,7 +36,7 @@ type double struct {
 	done     chan struct{}
 }
 
-func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (d *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	var e event
 	problem := ""
@@ -64,12 +64,12 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem = "'payload' is invalid"
 	}
 	if problem != "" {
-		p.t.Errorf("PagerDuty would refuse %.300s: %s", body, problem)
+		d.t.Errorf("PagerDuty would refuse %.300s: %s", body, problem)
 	}
-	p.mu.Lock()
-	p.events = append(p.events, e)
-	p.mu.Unlock()
-	switch p.behavior {
+	d.mu.Lock()
+	d.events = append(d.events, e)
+	d.mu.Unlock()
+	switch d.behavior {
 	case sinktest.Fail:
 		w.WriteHeader(http.StatusInternalServerError)
 	case sinktest.Throttle:
@@ -80,7 +80,7 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"status":"invalid event","message":"Event object is invalid","errors":["%s"]}`,
 			e.RoutingKey)
 	case sinktest.Hang:
-		<-p.done
+		<-d.done
 	default:
 		w.WriteHeader(http.StatusAccepted)
 		_, _ = fmt.Fprintf(w, `{"status":"success","message":"Event processed","dedup_key":%q}`, e.DedupKey)

@@ -49,8 +49,8 @@ func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.Webhoo
 }
 
 // phoneText returns the text for phones after the header, from the first listed notification.
-func (t *batchSummary) phoneText(e *event) string {
-	if t.oneTopic() == "" {
+func (s *batchSummary) phoneText(e *event) string {
+	if s.oneTopic() == "" {
 		return phoneAlert(e)
 	}
 	// The header already contains the meaning.
@@ -86,13 +86,13 @@ func problemsFirst(events []event) []int {
 
 // selectLines returns the elements of order whose lines fit, and their lines: at most most lines, which have at most
 // left units in total.
-func (t *batchSummary) selectLines(events []event, order []int, most, left int) (shown []int, lines []string) {
+func (s *batchSummary) selectLines(events []event, order []int, most, left int) (shown []int, lines []string) {
 	const shortest = 40 // minimum length of a line; limits the number of rendered lines
 	for _, i := range order {
 		if len(shown) == most || left < shortest {
 			break
 		}
-		line := t.lineFor(&events[i])
+		line := s.lineFor(&events[i])
 		if n := utf16Len(line); n <= left {
 			left -= n
 			shown, lines = append(shown, i), append(lines, line)
@@ -119,10 +119,10 @@ func buildAttachments(events []event, lines []string, shown []int) []slackgo.Att
 
 // lineFor returns the short text of one notification, without the values in the summary. Its limits keep it below
 // maxSection.
-func (t *batchSummary) lineFor(e *event) string {
+func (s *batchSummary) lineFor(e *event) string {
 	var what, ids []string
 	switch {
-	case e.Topic != t.oneTopic() || e.Topic == "":
+	case e.Topic != s.oneTopic() || e.Topic == "":
 		topic := formatCode(orDefault(e.Topic, "none"), maxLineText)
 		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+topic)
 	case e.deadLetterCount() > 0: // the header contains the sum
@@ -135,7 +135,7 @@ func (t *batchSummary) lineFor(e *event) string {
 		what = append(what, "*Error* "+text)
 	}
 	for _, f := range listIdentifiers(e) {
-		if t.isShared(f) {
+		if s.isShared(f) {
 			continue
 		}
 		if text := formatCodes(f.values, maxLineItems, maxLineList); text != "" {
@@ -146,20 +146,20 @@ func (t *batchSummary) lineFor(e *event) string {
 	if len(what) > 0 {
 		text = strings.Join(what, " · ") + "\n" + text
 	}
-	if at := t.formatTime(e.at); at != "" {
+	if at := s.formatTime(e.at); at != "" {
 		text = at + " · " + text
 	}
 	return text
 }
 
 // isShared reports whether the summary contains this value for all notifications.
-func (t *batchSummary) isShared(f identifier) bool {
+func (s *batchSummary) isShared(f identifier) bool {
 	switch f.one {
 	case "Hub":
-		return f.values[0] == t.shared["hub"]
+		return f.values[0] == s.shared["hub"]
 	case "Cluster":
 		// A shared list of values is one sorted text without duplicates.
-		by := t.shared["cluster"]
+		by := s.shared["cluster"]
 		return by != "" && strings.Join(slices.Compact(slices.Sorted(slices.Values(f.values))), ", ") == by
 	}
 	return false

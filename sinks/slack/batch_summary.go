@@ -55,13 +55,13 @@ func newBatchSummary(d relay.Delivery, events []event) *batchSummary {
 	return t
 }
 
-func (t *batchSummary) countTopics(counts map[string]int) {
+func (s *batchSummary) countTopics(counts map[string]int) {
 	for topic, n := range counts {
 		if n > 0 {
-			t.topics = append(t.topics, topicCount{topic, n})
+			s.topics = append(s.topics, topicCount{topic, n})
 		}
 	}
-	slices.SortFunc(t.topics, func(a, b topicCount) int {
+	slices.SortFunc(s.topics, func(a, b topicCount) int {
 		return cmp.Or(cmp.Compare(boolToInt(isTroubleTopic(b.topic)), boolToInt(isTroubleTopic(a.topic))),
 			cmp.Compare(b.count, a.count),
 			strings.Compare(a.topic, b.topic))
@@ -69,136 +69,136 @@ func (t *batchSummary) countTopics(counts map[string]int) {
 }
 
 // countProblems counts problems. An unlisted notification counts only if its topic is sufficient to know.
-func (t *batchSummary) countProblems(events []event, listed map[string]int) {
+func (s *batchSummary) countProblems(events []event, listed map[string]int) {
 	told := 0
-	for _, c := range t.topics {
+	for _, c := range s.topics {
 		told += c.count
 		if isTroubleTopic(c.topic) {
-			t.problems += c.count
+			s.problems += c.count
 		} else if c.count > listed[c.topic] {
-			t.hasMoreProblems = true
+			s.hasMoreProblems = true
 		}
 	}
 	for i := range events {
 		if events[i].severity == bad && !isTroubleTopic(events[i].Topic) {
-			t.problems++
+			s.problems++
 		}
 	}
-	t.hasMoreProblems = t.hasMoreProblems || told < t.count
-	t.problems = min(t.problems, t.count)
+	s.hasMoreProblems = s.hasMoreProblems || told < s.count
+	s.problems = min(s.problems, s.count)
 }
 
 // countDeaths counts dead letters. An unlisted notice counts as one, the minimum.
-func (t *batchSummary) countDeaths(events []event, listed int) {
+func (s *batchSummary) countDeaths(events []event, listed int) {
 	sinks := map[string]bool{}
 	for i := range events {
 		if n := events[i].deadLetterCount(); n > 0 {
-			t.deadLetters += n
-			t.sink = cleanLine(events[i].operational.Sink)
-			sinks[t.sink] = true
+			s.deadLetters += n
+			s.sink = cleanLine(events[i].operational.Sink)
+			sinks[s.sink] = true
 		}
 	}
 	all := listed
-	if t.oneTopic() == relay.TopicDeadLetterCreated {
-		all = t.count
+	if s.oneTopic() == relay.TopicDeadLetterCreated {
+		all = s.count
 	}
-	for _, c := range t.topics {
+	for _, c := range s.topics {
 		if c.topic == relay.TopicDeadLetterCreated {
 			all = max(all, c.count)
 		}
 	}
-	t.deadLetters += all - listed
-	t.deadLettersKnown = all == listed
-	if !t.deadLettersKnown || len(sinks) != 1 {
-		t.sink = ""
+	s.deadLetters += all - listed
+	s.deadLettersKnown = all == listed
+	if !s.deadLettersKnown || len(sinks) != 1 {
+		s.sink = ""
 	}
 }
 
 // deadLetterText returns the number of dead letters as text.
-func (t *batchSummary) deadLetterText() string {
-	if t.deadLettersKnown {
-		return deadLettersText(t.deadLetters)
+func (s *batchSummary) deadLetterText() string {
+	if s.deadLettersKnown {
+		return deadLettersText(s.deadLetters)
 	}
-	return "at least " + deadLettersText(t.deadLetters)
+	return "at least " + deadLettersText(s.deadLetters)
 }
 
 // isTroubleTopic reports whether every notification of a topic is a problem.
 func isTroubleTopic(topic string) bool { return relay.SeverityOf(topic, relay.Object{}) == bad }
 
 // fillTimes sets the times that the digest does not contain.
-func (t *batchSummary) fillTimes(events []event) {
-	if t.first.IsZero() || t.last.IsZero() {
-		t.first, t.last = time.Time{}, time.Time{}
+func (s *batchSummary) fillTimes(events []event) {
+	if s.first.IsZero() || s.last.IsZero() {
+		s.first, s.last = time.Time{}, time.Time{}
 		for i := range events {
 			at := events[i].at
 			if at.IsZero() {
 				continue
 			}
-			if t.first.IsZero() || at.Before(t.first) {
-				t.first = at
+			if s.first.IsZero() || at.Before(s.first) {
+				s.first = at
 			}
-			if at.After(t.last) {
-				t.last = at
+			if at.After(s.last) {
+				s.last = at
 			}
 		}
 	}
-	if t.last.Before(t.first) {
-		t.first, t.last = t.last, t.first
+	if s.last.Before(s.first) {
+		s.first, s.last = s.last, s.first
 	}
-	t.first, t.last = t.first.UTC(), t.last.UTC()
+	s.first, s.last = s.first.UTC(), s.last.UTC()
 }
 
 // headerText returns the header, with the most severe facts first.
-func (t *batchSummary) headerText(r *renderer) string {
-	all := fmt.Sprintf("%d events", t.count)
-	switch one := t.oneTopic(); {
+func (s *batchSummary) headerText(r *renderer) string {
+	all := fmt.Sprintf("%d events", s.count)
+	switch one := s.oneTopic(); {
 	case one == relay.TopicDeadLetterCreated:
-		text := t.deadLetterText()
-		if t.sink != "" {
-			text += ": " + t.sink
+		text := s.deadLetterText()
+		if s.sink != "" {
+			text += ": " + s.sink
 		}
 		return strings.ToUpper(text[:1]) + text[1:]
-	case one != "" && (t.problems == 0 || t.problems == t.count):
-		return fmt.Sprintf("%d × %s", t.count, r.topicMeaning(one))
+	case one != "" && (s.problems == 0 || s.problems == s.count):
+		return fmt.Sprintf("%d × %s", s.count, r.topicMeaning(one))
 	case one != "":
-		all = fmt.Sprintf("%d × %s", t.count, r.topicMeaning(one))
-	case t.problems == t.count:
-		return fmt.Sprintf("%d problems of %d topics", t.count, len(t.topics))
-	case t.problems == 0:
-		return fmt.Sprintf("%s of %d topics", all, len(t.topics))
+		all = fmt.Sprintf("%d × %s", s.count, r.topicMeaning(one))
+	case s.problems == s.count:
+		return fmt.Sprintf("%d problems of %d topics", s.count, len(s.topics))
+	case s.problems == 0:
+		return fmt.Sprintf("%s of %d topics", all, len(s.topics))
 	}
 	least, plural := "", "s"
-	if t.hasMoreProblems {
+	if s.hasMoreProblems {
 		least = "at least "
 	}
-	if t.problems == 1 {
+	if s.problems == 1 {
 		plural = ""
 	}
-	text := fmt.Sprintf("%s%d problem%s among %s", least, t.problems, plural, all)
+	text := fmt.Sprintf("%s%d problem%s among %s", least, s.problems, plural, all)
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
 // oneTopic returns the topic that all notifications share, or an empty string.
-func (t *batchSummary) oneTopic() string {
-	if topic := t.shared["topic"]; topic != "" {
+func (s *batchSummary) oneTopic() string {
+	if topic := s.shared["topic"]; topic != "" {
 		return topic
 	}
-	if len(t.topics) == 1 && t.topics[0].count >= t.count {
-		return t.topics[0].topic
+	if len(s.topics) == 1 && s.topics[0].count >= s.count {
+		return s.topics[0].topic
 	}
 	return ""
 }
 
 // summaryText returns the common values and the counts by topic.
-func (t *batchSummary) summaryText() string {
+func (s *batchSummary) summaryText() string {
 	var common, lines []string
 	add := func(name, value string) { common = append(common, name+" "+formatCode(value, maxLineText)) }
-	one := t.oneTopic()
+	one := s.oneTopic()
 	if one != "" {
 		add("topic", one)
 	}
 	for _, name := range []string{"hub", "cluster", "account"} {
-		if value := t.shared[name]; cleanLine(value) != "" {
+		if value := s.shared[name]; cleanLine(value) != "" {
 			add(name, value)
 		}
 	}
@@ -206,7 +206,7 @@ func (t *batchSummary) summaryText() string {
 		lines = append(lines, "In common: "+strings.Join(common, " · "))
 	}
 	if one == "" {
-		lines = append(lines, t.topicLines()...)
+		lines = append(lines, s.topicLines()...)
 	}
 	if len(lines) == 0 {
 		lines = append(lines, "No topics")
@@ -214,13 +214,13 @@ func (t *batchSummary) summaryText() string {
 	return strings.Join(lines, "\n")
 }
 
-func (t *batchSummary) topicLines() []string {
+func (s *batchSummary) topicLines() []string {
 	var lines []string
-	rest, others := t.count, len(t.topics)
-	for _, c := range t.topics[:min(len(t.topics), maxTopics)] {
+	rest, others := s.count, len(s.topics)
+	for _, c := range s.topics[:min(len(s.topics), maxTopics)] {
 		line := fmt.Sprintf("%d × %s", c.count, formatCode(orDefault(c.topic, "none"), maxLineText))
-		if c.topic == relay.TopicDeadLetterCreated && t.deadLetters > c.count {
-			line += " · " + t.deadLetterText()
+		if c.topic == relay.TopicDeadLetterCreated && s.deadLetters > c.count {
+			line += " · " + s.deadLetterText()
 		}
 		lines = append(lines, line)
 		rest -= c.count
@@ -236,52 +236,52 @@ func (t *batchSummary) topicLines() []string {
 }
 
 // footerText returns the time range, the number of listed notifications, and the delivery ID.
-func (t *batchSummary) footerText(id string, shown int) string {
+func (s *batchSummary) footerText(id string, shown int) string {
 	var parts []string
-	if at := t.timeRange(); at != "" {
+	if at := s.timeRange(); at != "" {
 		parts = append(parts, at)
 	}
-	if shown < t.count {
-		parts = append(parts, fmt.Sprintf("%d of %d listed", shown, t.count))
+	if shown < s.count {
+		parts = append(parts, fmt.Sprintf("%d of %d listed", shown, s.count))
 	}
 	return strings.Join(append(parts, "Delivery "+formatCode(orDefault(id, "none"), maxLineText)), " · ")
 }
 
-func (t *batchSummary) timeRange() string {
+func (s *batchSummary) timeRange() string {
 	switch {
-	case t.first.IsZero():
+	case s.first.IsZero():
 		return ""
-	case formatTime(t.first) == formatTime(t.last):
-		return formatTime(t.first)
-	case t.oneDay():
-		return t.first.Format("2006-01-02 15:04:05") + " to " + t.last.Format("15:04:05 UTC")
+	case formatTime(s.first) == formatTime(s.last):
+		return formatTime(s.first)
+	case s.oneDay():
+		return s.first.Format("2006-01-02 15:04:05") + " to " + s.last.Format("15:04:05 UTC")
 	}
-	return t.first.Format("2006-01-02 15:04:05") + " to " + formatTime(t.last)
+	return s.first.Format("2006-01-02 15:04:05") + " to " + formatTime(s.last)
 }
 
-func (t *batchSummary) oneDay() bool {
-	return t.first.Format(time.DateOnly) == t.last.Format(time.DateOnly)
+func (s *batchSummary) oneDay() bool {
+	return s.first.Format(time.DateOnly) == s.last.Format(time.DateOnly)
 }
 
 // formatTime returns the time of a notification, with the date if the footer does not determine it.
-func (t *batchSummary) formatTime(at time.Time) string {
+func (s *batchSummary) formatTime(at time.Time) string {
 	switch at = at.UTC(); {
 	case at.IsZero():
 		return ""
-	case t.oneDay() && at.Format(time.DateOnly) == t.first.Format(time.DateOnly):
+	case s.oneDay() && at.Format(time.DateOnly) == s.first.Format(time.DateOnly):
 		return at.Format("15:04:05")
 	}
 	return at.Format("2 Jan 15:04:05")
 }
 
 // omittedText returns the number of unlisted notifications, by topic if that adds information.
-func (t *batchSummary) omittedText(events []event, shown []int) string {
-	left := t.count - len(shown)
+func (s *batchSummary) omittedText(events []event, shown []int) string {
+	left := s.count - len(shown)
 	if left <= 0 {
 		return ""
 	}
 	text := fmt.Sprintf("*and %d more*", left)
-	if t.oneTopic() != "" {
+	if s.oneTopic() != "" {
 		return text
 	}
 	listed := map[string]int{}
@@ -289,7 +289,7 @@ func (t *batchSummary) omittedText(events []event, shown []int) string {
 		listed[events[i].Topic]++
 	}
 	var parts []string
-	for _, c := range t.topics {
+	for _, c := range s.topics {
 		n := min(c.count-listed[c.topic], left)
 		if n <= 0 {
 			continue

@@ -51,46 +51,46 @@ var (
 	notificationID = regexp.MustCompile("Event `([0-9a-f]+)`")
 )
 
-func (s *workspace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (ws *workspace) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	method := strings.TrimPrefix(r.URL.Path, "/api/")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.calls = append(s.calls, method)
-	s.sent = append(s.sent, sentCall{method, body})
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.calls = append(ws.calls, method)
+	ws.sent = append(ws.sent, sentCall{method, body})
 	if id := deliveryID.FindSubmatch(body); id != nil {
-		s.ids = append(s.ids, string(id[1]))
+		ws.ids = append(ws.ids, string(id[1]))
 	} else if id := notificationID.FindSubmatch(body); id != nil {
-		s.ids = append(s.ids, string(id[1]))
+		ws.ids = append(ws.ids, string(id[1]))
 	}
 	fail := func(text string) {
 		_, _ = fmt.Fprintf(w, `{"ok":false,"error":%q,"response_metadata":{"messages":["[ERROR] no"]}}`, text)
 	}
 	var m map[string]any
 	switch {
-	case s.answer != nil && s.answer(method, w):
-	case r.Header.Get("Authorization") != "Bearer "+testToken || s.behave == sinktest.Gone:
+	case ws.answer != nil && ws.answer(method, w):
+	case r.Header.Get("Authorization") != "Bearer "+testToken || ws.behave == sinktest.Gone:
 		fail("token_revoked")
-	case s.behave == sinktest.Fail:
+	case ws.behave == sinktest.Fail:
 		http.Error(w, "<html>busy "+testToken+"</html>", http.StatusServiceUnavailable)
-	case s.behave == sinktest.Throttle:
+	case ws.behave == sinktest.Throttle:
 		w.Header().Set("Retry-After", "30")
 		http.Error(w, `{"ok":false,"error":"ratelimited"}`, http.StatusTooManyRequests)
-	case s.behave == sinktest.Reject || json.Unmarshal(body, &m) != nil || m["text"] == "":
+	case ws.behave == sinktest.Reject || json.Unmarshal(body, &m) != nil || m["text"] == "":
 		fail("invalid_blocks")
-	case s.behave == sinktest.Hang:
-		s.mu.Unlock()
-		<-s.done
-		s.mu.Lock()
+	case ws.behave == sinktest.Hang:
+		ws.mu.Unlock()
+		<-ws.done
+		ws.mu.Lock()
 	default:
-		s.apply(method, m, w, fail)
+		ws.apply(method, m, w, fail)
 	}
 }
 
-func (s *workspace) apply(method string, m map[string]any, w http.ResponseWriter, fail func(string)) {
+func (ws *workspace) apply(method string, m map[string]any, w http.ResponseWriter, fail func(string)) {
 	channel := strings.Replace(fmt.Sprint(m["channel"]), "#billing", "C0BILLING", 1)
 	find := func(ts any) map[string]any {
-		for _, one := range s.messages[channel] {
+		for _, one := range ws.messages[channel] {
 			if one["ts"] == ts {
 				return one
 			}
@@ -103,9 +103,9 @@ func (s *workspace) apply(method string, m map[string]any, w http.ResponseWriter
 			fail("thread_not_found")
 			return
 		}
-		s.next++
-		m["ts"] = fmt.Sprintf("1795235000.%06d", s.next)
-		s.messages[channel] = append(s.messages[channel], m)
+		ws.next++
+		m["ts"] = fmt.Sprintf("1795235000.%06d", ws.next)
+		ws.messages[channel] = append(ws.messages[channel], m)
 	case methodUpdate:
 		one := find(m["ts"])
 		if one == nil || !strings.HasPrefix(channel, "C0") {
@@ -125,11 +125,11 @@ func (s *workspace) apply(method string, m map[string]any, w http.ResponseWriter
 }
 
 // shown are a channel's messages: their first lines, replies indented.
-func (s *workspace) shown(channel string) []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (ws *workspace) shown(channel string) []string {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
 	var out []string
-	for _, m := range s.messages[channel] {
+	for _, m := range ws.messages[channel] {
 		line := fmt.Sprint(m["text"])
 		if m["thread_ts"] != nil {
 			line = "  " + line

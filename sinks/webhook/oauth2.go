@@ -304,15 +304,15 @@ type singleRequestTransport struct {
 }
 
 // RoundTrip returns the response to the first request again, without its body.
-func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, error) {
-	if p.response != nil {
+func (s *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if s.response != nil {
 		return &http.Response{
-			StatusCode: p.response.StatusCode, Header: p.response.Header, Body: http.NoBody, Request: req,
+			StatusCode: s.response.StatusCode, Header: s.response.Header, Body: http.NoBody, Request: req,
 		}, nil
 	}
-	resp, err := p.RoundTripper.RoundTrip(req)
+	resp, err := s.RoundTripper.RoundTrip(req)
 	if err == nil && (isBusy(resp.StatusCode) || resp.StatusCode >= http.StatusInternalServerError) {
-		p.response = resp
+		s.response = resp
 	}
 	return resp, err
 }

@@ -176,12 +176,12 @@ type lastMoment struct {
 	tokens *tokenSource
 }
 
-func (c lastMoment) Done() <-chan struct{} {
+func (l lastMoment) Done() <-chan struct{} {
 	for running := true; running; {
 		time.Sleep(time.Millisecond)
-		c.tokens.mu.Lock()
-		running = c.tokens.inFlight != nil
-		c.tokens.mu.Unlock()
+		l.tokens.mu.Lock()
+		running = l.tokens.inFlight != nil
+		l.tokens.mu.Unlock()
 	}
 	ended := make(chan struct{})
 	close(ended)

@@ -52,21 +52,21 @@ func NewExplainer(o Options) *Explainer { return &Explainer{o} }
 
 // CheckKey reports whether the key with a name may publish or read a topic in a hub. An error is a *relay.Error:
 // 404.key, or 422 for an invalid request.
-func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adminapi.KeyAccess, error) {
+func (ex *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adminapi.KeyAccess, error) {
 	if request.Action != adminapi.ActionPublish && request.Action != adminapi.ActionRead {
 		return adminapi.KeyAccess{}, relay.NewError(relay.CodeInvalidArgument, "action must be publish or read").
 			WithExtra("parameter", "action")
 	}
-	key := x.opts.Keys.Find(name)
+	key := ex.opts.Keys.Find(name)
 	if key == nil {
-		return adminapi.KeyAccess{}, x.newKeyError(name)
+		return adminapi.KeyAccess{}, ex.newKeyError(name)
 	}
 	if refused := auth.CheckHubID(request.HubID); refused != nil {
 		return adminapi.KeyAccess{}, relay.NewError(refused.Code,
 			strings.Replace(refused.Detail, "the header X-Hub-Id", "hub_id", 1)).WithExtra("parameter", "hub_id")
 	}
-	if !x.isTopic(request) {
-		text, nearest := x.opts.Catalog.DescribeUnknown(request.Topic)
+	if !ex.isTopic(request) {
+		text, nearest := ex.opts.Catalog.DescribeUnknown(request.Topic)
 		refused := relay.NewError(relay.CodeInvalidArgument, text).WithExtra("parameter", "topic")
 		if nearest != "" {
 			refused = refused.WithExtra("nearest", nearest)
@@ -78,7 +78,7 @@ func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adm
 		check = checkPublish
 	}
 	refused, reason := check(key, request)
-	if refused = cmp.Or(x.opts.Keys.CheckExpiry(key), refused); refused != nil {
+	if refused = cmp.Or(ex.opts.Keys.CheckExpiry(key), refused); refused != nil {
 		return adminapi.KeyAccess{Reason: refused.Detail}, nil
 	}
 	if len(key.Networks) > 0 {
@@ -88,8 +88,8 @@ func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adm
 }
 
 // isTopic reports whether a topic exists. Clients also read the topics of the relay itself.
-func (x *Explainer) isTopic(request adminapi.CheckKeyRequest) bool {
-	return x.opts.Catalog.Contains(request.Topic) || request.Action == adminapi.ActionRead &&
+func (ex *Explainer) isTopic(request adminapi.CheckKeyRequest) bool {
+	return ex.opts.Catalog.Contains(request.Topic) || request.Action == adminapi.ActionRead &&
 		slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return t.Name == request.Topic })
 }
 
@@ -142,8 +142,8 @@ func describeAccount(account string) string {
 }
 
 // newKeyError returns the error for a key that does not exist. It does not repeat the secret of a key.
-func (x *Explainer) newKeyError(name string) *relay.Error {
-	if x.opts.Keys.HasSecret(name) {
+func (ex *Explainer) newKeyError(name string) *relay.Error {
+	if ex.opts.Keys.HasSecret(name) {
 		return relay.NewError(relay.CodeNoKey, "this is the secret of a key: use the name of the key")
 	}
 	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200)))
@@ -151,13 +151,13 @@ func (x *Explainer) newKeyError(name string) *relay.Error {
 
 // ExplainStream returns which of the newest events a client would see on a stream, and why not the others. A client
 // that cannot open the stream is not an error. An error is a *relay.Error, or means that Redis is unreachable.
-func (x *Explainer) ExplainStream(
+func (ex *Explainer) ExplainStream(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
 ) (adminapi.StreamExplanation, error) {
 	e := adminapi.StreamExplanation{
 		Hubs: []string{}, Topics: []string{}, Networks: []string{}, Events: []adminapi.StreamEvent{},
 	}
-	grant, key, refused, err := x.findGrant(ctx, request)
+	grant, key, refused, err := ex.findGrant(ctx, request)
 	if err != nil {
 		return e, err
 	}
@@ -169,7 +169,7 @@ func (x *Explainer) ExplainStream(
 	if stored, err := url.ParseQuery(grant.Stream); err == nil && len(topics) == 0 && stored.Get("topics") != "" {
 		topics = strings.Split(stored.Get("topics"), ",")
 	}
-	patterns, rejected := httpserver.ParseTopics(x.opts.Catalog, topics)
+	patterns, rejected := httpserver.ParseTopics(ex.opts.Catalog, topics)
 	if rejected != nil {
 		return e, rejected
 	}
@@ -178,7 +178,7 @@ func (x *Explainer) ExplainStream(
 	if key != nil {
 		e.Networks = formatNetworks(key)
 	}
-	found, err := x.opts.Events.Search(ctx, history.Query{Limit: min(cmp.Or(max(request.Limit, 0), defaultEvents), maxEvents)})
+	found, err := ex.opts.Events.Search(ctx, history.Query{Limit: min(cmp.Or(max(request.Limit, 0), defaultEvents), maxEvents)})
 	for i := range found.Events {
 		e.Events = append(e.Events, explainEvent(&grant, patterns, &found.Events[i]))
 	}
@@ -186,7 +186,7 @@ func (x *Explainer) ExplainStream(
 }
 
 // findGrant returns the grant of a stream, or why the client cannot open it. The key is nil for a token.
-func (x *Explainer) findGrant(
+func (ex *Explainer) findGrant(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
 ) (grant auth.Grant, key *auth.Key, refused *relay.Error, err error) {
 	if request.HubID != "" {
@@ -197,22 +197,22 @@ func (x *Explainer) findGrant(
 	hasClaims := len(request.Claims) > 0 && string(request.Claims) != "null"
 	switch hasKey, hasCredential := request.Key != "", request.Credential != ""; {
 	case hasKey && !hasCredential && !hasClaims:
-		if key = x.opts.Keys.Find(request.Key); key == nil {
-			return grant, nil, nil, x.newKeyError(request.Key)
+		if key = ex.opts.Keys.Find(request.Key); key == nil {
+			return grant, nil, nil, ex.newKeyError(request.Key)
 		}
-		refused = x.opts.Keys.CheckExpiry(key)
+		refused = ex.opts.Keys.CheckExpiry(key)
 	case hasClaims && !hasKey && !hasCredential:
-		if x.opts.ReadClaims == nil {
+		if ex.opts.ReadClaims == nil {
 			return grant, nil, nil, relay.NewError(relay.CodeInvalidArgument,
 				"the relay accepts no JWTs: configure auth.jwt first").WithExtra("parameter", "claims")
 		}
-		key, refused = x.opts.ReadClaims(request.Claims)
+		key, refused = ex.opts.ReadClaims(request.Claims)
 	case hasCredential && !hasKey && !hasClaims:
-		grant, found, refused, err := x.grantOfToken(ctx, request)
+		grant, found, refused, err := ex.grantOfToken(ctx, request)
 		if found || err != nil {
 			return grant, nil, refused, err
 		}
-		if key, refused = x.opts.Authenticator.Identify(ctx, request.Credential, request.HubID); refused != nil {
+		if key, refused = ex.opts.Authenticator.Identify(ctx, request.Credential, request.HubID); refused != nil {
 			return grant, nil, refused, nil
 		}
 	default:
@@ -228,10 +228,10 @@ func (x *Explainer) findGrant(
 }
 
 // grantOfToken returns the grant of a token. found is false if the credential is no token.
-func (x *Explainer) grantOfToken(
+func (ex *Explainer) grantOfToken(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
 ) (grant auth.Grant, found bool, refused *relay.Error, err error) {
-	grant, err = x.opts.Tokens.Get(ctx, request.Credential)
+	grant, err = ex.opts.Tokens.Get(ctx, request.Credential)
 	switch {
 	case err == nil:
 	case errors.Is(err, auth.ErrTokenUnknown):
@@ -243,7 +243,7 @@ func (x *Explainer) grantOfToken(
 		return grant, true, relay.NewError(relay.CodeWrongHub, "the token was issued for another stream than that of the hub "+
 			strconv.Quote(request.HubID)), nil
 	}
-	grant, refused = x.opts.Authenticator.CurrentGrant(grant)
+	grant, refused = ex.opts.Authenticator.CurrentGrant(grant)
 	return grant, true, refused, nil
 }
 

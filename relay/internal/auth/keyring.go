@@ -40,7 +40,7 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 
 // Replace replaces all keys, for instance after a key file changed. On an error (see [NewKeyring]) the keys do not
 // change. Tokens of removed keys stop working.
-func (r *Keyring) Replace(keys []Key) error {
+func (kr *Keyring) Replace(keys []Key) error {
 	names := make(map[string]bool, len(keys))
 	set := &keySet{byHash: make(map[apikey.Hash]*Key, len(keys)), byGrant: make(map[grantKey]*Key, len(keys))}
 	keys = slices.Clone(keys)
@@ -60,7 +60,7 @@ func (r *Keyring) Replace(keys []Key) error {
 		k.grantID = k.id()
 		set.byGrant[grantKey{k.Name, k.grantID}] = k
 	}
-	r.keys.Store(set)
+	kr.keys.Store(set)
 	return nil
 }
 
@@ -80,8 +80,8 @@ func bearerCredential(header string) (string, *relay.Error) {
 }
 
 // Find returns the key with a name, or nil. Of a rotated key it returns the new secret.
-func (r *Keyring) Find(name string) *Key {
-	for _, k := range r.keys.Load().byHash {
+func (kr *Keyring) Find(name string) *Key {
+	for _, k := range kr.keys.Load().byHash {
 		if k.Name == name && !k.Superseded {
 			return k
 		}
@@ -90,33 +90,33 @@ func (r *Keyring) Find(name string) *Key {
 }
 
 // HasSecret reports whether a text is the secret of a key.
-func (r *Keyring) HasSecret(secret string) bool { return r.findSecret(apikey.HashOf(secret)) != nil }
+func (kr *Keyring) HasSecret(secret string) bool { return kr.findSecret(apikey.HashOf(secret)) != nil }
 
 // CheckExpiry returns 401.auth-expired for a key that has expired.
-func (r *Keyring) CheckExpiry(k *Key) *relay.Error {
-	if k.Expired(r.now()) {
+func (kr *Keyring) CheckExpiry(k *Key) *relay.Error {
+	if k.Expired(kr.now()) {
 		return newExpiredError(k)
 	}
 	return nil
 }
 
-func (r *Keyring) checkExpiry(k *Key) (*Key, *relay.Error) {
-	if err := r.CheckExpiry(k); err != nil {
+func (kr *Keyring) checkExpiry(k *Key) (*Key, *relay.Error) {
+	if err := kr.CheckExpiry(k); err != nil {
 		return nil, err
 	}
 	return k, nil
 }
 
 // findSecret returns the key with the hash of a secret, or nil.
-func (r *Keyring) findSecret(hash apikey.Hash) *Key {
-	if k := r.keys.Load().byHash[hash]; k != nil && k.SAN == "" {
+func (kr *Keyring) findSecret(hash apikey.Hash) *Key {
+	if k := kr.keys.Load().byHash[hash]; k != nil && k.SAN == "" {
 		return k
 	}
 	return nil
 }
 
 // authenticateCertificate returns the key with a SAN of the certificate, which may be nil.
-func (r *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Error) {
+func (kr *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Error) {
 	if c == nil {
 		return nil, relay.NewError(relay.CodeAuthInvalid,
 			"the header Authorization is missing; send Bearer and an API key")
@@ -128,8 +128,8 @@ func (r *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Err
 	// A name of one kind must not pass for a name of another: a CA that issues any DNS name may restrict URIs.
 	names := slices.Concat(filterSANs(c.DNSNames, sanDNS), filterSANs(c.EmailAddresses, sanEmail), filterSANs(uris, sanURI))
 	for _, name := range names {
-		if k := r.keys.Load().byHash[HashOfSAN(name)]; k != nil && k.SAN != "" {
-			return r.checkExpiry(k)
+		if k := kr.keys.Load().byHash[HashOfSAN(name)]; k != nil && k.SAN != "" {
+			return kr.checkExpiry(k)
 		}
 	}
 	return nil, relay.NewError(relay.CodeAuthInvalid, "no name (SAN) of the client certificate is known here")
@@ -162,12 +162,12 @@ func filterSANs(names []string, kind sanKind) []string {
 // CurrentGrant returns the current grant of the key of g for the same stream. An operator may have restricted the key
 // since g was issued. The error is 401.auth-invalid if the key was removed or has another secret, 401.auth-expired if
 // it has expired, and 403.wrong-hub if it may no longer read the hub of g. The stream parameters of g are kept.
-func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
-	k := r.keys.Load().byGrant[grantKey{g.KeyName, g.KeyID}]
+func (kr *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
+	k := kr.keys.Load().byGrant[grantKey{g.KeyName, g.KeyID}]
 	switch {
 	case k == nil:
 		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
-	case k.Expired(r.now()):
+	case k.Expired(kr.now()):
 		return Grant{}, newExpiredError(k)
 	case g.Hub != "" && !k.CanReadHub(g.Hub):
 		return Grant{}, k.RequireHub(g.Hub)

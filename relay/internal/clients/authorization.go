@@ -21,26 +21,26 @@ type Authorization struct {
 }
 
 // closeReason returns the reason to close the stream, or "".
-func (s Authorization) closeReason() string {
+func (a Authorization) closeReason() string {
 	switch {
-	case s.TokenEnded != "":
-		return s.TokenEnded
-	case s.isExpired():
+	case a.TokenEnded != "":
+		return a.TokenEnded
+	case a.isExpired():
 		return "the key has expired"
-	case s.Refused != nil:
+	case a.Refused != nil:
 		return "the key no longer opens this stream"
-	case s.ScopeChanged:
+	case a.ScopeChanged:
 		return "the key has changed; connect again"
 	default:
 		return ""
 	}
 }
 
-func (s Authorization) isExpired() bool {
-	if s.Refused != nil {
-		return s.Refused.Code == relay.CodeAuthExpired
+func (a Authorization) isExpired() bool {
+	if a.Refused != nil {
+		return a.Refused.Code == relay.CodeAuthExpired
 	}
-	return !s.Expires.IsZero() && !time.Now().Before(s.Expires)
+	return !a.Expires.IsZero() && !time.Now().Before(a.Expires)
 }
 
 // RecheckKeys checks the key of every client (see Subscription.CheckKey) and closes those whose key is no longer

@@ -40,10 +40,10 @@ func (s *Server) Broadcast(b Batch) {
 func (s *Server) Flush(partition int) { s.coalescers[partition].flushNow() }
 
 func (s *Server) broadcastNow(b Batch) {
-	f, _ := s.broadcasts.Get().(*broadcast)
-	defer s.broadcasts.Put(f)
+	bc, _ := s.broadcasts.Get().(*broadcast)
+	defer s.broadcasts.Put(bc)
 	if b.Gap {
-		s.resyncAll(f, b)
+		s.resyncAll(bc, b)
 	}
 	for list := b.Notifications; len(list) > 0; {
 		n, size := 1, len(list[0].Data)
@@ -53,10 +53,10 @@ func (s *Server) broadcastNow(b Batch) {
 		}
 		own := s.feeds[b.Partition]
 		if s.mergedFeed == own {
-			f.toFeed(s, own, b.Partition, list[:n], allFeeds)
+			bc.toFeed(s, own, b.Partition, list[:n], allFeeds)
 		} else {
-			f.toFeed(s, own, b.Partition, list[:n], hubFeeds)
-			f.toFeed(s, s.mergedFeed, b.Partition, list[:n], accountFeeds)
+			bc.toFeed(s, own, b.Partition, list[:n], hubFeeds)
+			bc.toFeed(s, s.mergedFeed, b.Partition, list[:n], accountFeeds)
 		}
 		list = list[n:]
 	}
@@ -115,156 +115,156 @@ type scope struct{ hub, account string }
 func isGlobalResync(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
 
 func newBroadcast() *broadcast {
-	f := &broadcast{}
-	f.onMatch = f.addMatch
-	return f
+	bc := &broadcast{}
+	bc.onMatch = bc.addMatch
+	return bc
 }
 
 // addMatch adds the current notification to the job of a group.
-func (f *broadcast) addMatch(g *group) {
+func (bc *broadcast) addMatch(g *group) {
 	if g.Job == 0 {
-		f.jobs = append(f.jobs, groupJob{group: g})
-		g.Job = len(f.jobs)
+		bc.jobs = append(bc.jobs, groupJob{group: g})
+		g.Job = len(bc.jobs)
 	}
-	j := &f.jobs[g.Job-1]
-	if n := len(j.indexes); n == 0 || j.indexes[n-1] != f.current {
-		j.indexes = append(j.indexes, f.current)
+	j := &bc.jobs[g.Job-1]
+	if n := len(j.indexes); n == 0 || j.indexes[n-1] != bc.current {
+		j.indexes = append(j.indexes, bc.current)
 	}
 }
 
 // snapshotRecipients stores the current members of the groups. The index is not used after this.
-func (f *broadcast) snapshotRecipients() {
-	for i := range f.jobs {
-		j := &f.jobs[i]
+func (bc *broadcast) snapshotRecipients() {
+	for i := range bc.jobs {
+		j := &bc.jobs[i]
 		j.clients, j.group.Job = j.group.Members(), 0
 	}
 }
 
 // toFeed broadcasts one burst to the clients of a feed, under its lock. It finds all recipients under one short lock
 // of the index. Writes do not block.
-func (f *broadcast) toFeed(h *Server, l *feed, partition int, list []relay.Notification, who feedScope) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	f.feed, f.batch = l, l.appendBatch(partition, list)
-	f.positions = append(f.positions[:0], l.positions...)
-	h.index.mu.Lock()
+func (bc *broadcast) toFeed(s *Server, f *feed, partition int, list []relay.Notification, who feedScope) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	bc.feed, bc.batch = f, f.appendBatch(partition, list)
+	bc.positions = append(bc.positions[:0], f.positions...)
+	s.index.mu.Lock()
 	for i := range list {
-		f.current = i
+		bc.current = i
 		switch n := &list[i]; {
 		case isGlobalResync(n):
 			// Only the copy for all accounts goes to account streams, so they receive it once.
 			if n.Account == anyAccount {
-				f.addAllMatches(h, partition, who)
+				bc.addAllMatches(s, partition, who)
 			} else {
-				f.addAllMatches(h, partition, who&^accountFeeds)
+				bc.addAllMatches(s, partition, who&^accountFeeds)
 			}
 		case n.Topic == relay.TopicResync || !strings.HasPrefix(n.Topic, relay.OperationalPrefix):
-			h.index.Match(n, who, f.onMatch)
+			s.index.Match(n, who, bc.onMatch)
 		}
 	}
-	f.snapshotRecipients()
-	h.index.mu.Unlock()
-	f.recipients = append(f.recipients[:0], make([]int, len(list))...)
-	for i := range f.jobs {
-		f.toGroup(&f.jobs[i])
+	bc.snapshotRecipients()
+	s.index.mu.Unlock()
+	bc.recipients = append(bc.recipients[:0], make([]int, len(list))...)
+	for i := range bc.jobs {
+		bc.toGroup(&bc.jobs[i])
 	}
-	if h.opts.OnBroadcast != nil {
-		for i, clients := range f.recipients {
+	if s.opts.OnBroadcast != nil {
+		for i, clients := range bc.recipients {
 			if clients > 0 {
-				h.opts.OnBroadcast(&list[i], clients)
+				s.opts.OnBroadcast(&list[i], clients)
 			}
 		}
 	}
-	f.reset(h)
+	bc.reset(s)
 }
 
 // addAllMatches adds the current notification to all groups of a scope, except groups of hubs in other partitions.
 // The caller holds the lock of the index.
-func (f *broadcast) addAllMatches(h *Server, partition int, who feedScope) {
-	h.index.MatchAll(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
+func (bc *broadcast) addAllMatches(s *Server, partition int, who feedScope) {
+	s.index.MatchAll(who, func(hub string) bool { return s.opts.Partition(hub) == partition }, bc.onMatch)
 }
 
 // reset reports the counts and removes references to notifications and clients. It keeps the memory.
-func (f *broadcast) reset(h *Server) {
-	if f.queuedFrames > 0 {
-		h.opts.Observer.Queued(f.queuedFrames, f.queuedBytes)
+func (bc *broadcast) reset(s *Server) {
+	if bc.queuedFrames > 0 {
+		s.opts.Observer.Queued(bc.queuedFrames, bc.queuedBytes)
 	}
-	if f.compressed > 0 {
-		h.opts.Observer.Compressed(f.compressed, f.saved)
+	if bc.compressed > 0 {
+		s.opts.Observer.Compressed(bc.compressed, bc.saved)
 	}
-	if f.resyncedClients > 0 {
-		h.opts.Observer.Resynced(ResyncSource, f.resyncedClients)
+	if bc.resyncedClients > 0 {
+		s.opts.Observer.Resynced(ResyncSource, bc.resyncedClients)
 	}
-	clear(f.jobs)
-	f.feed, f.batch, f.jobs = nil, nil, f.jobs[:0]
-	f.groupBurst.reset()
-	f.clientBurst.reset()
-	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resyncedClients = 0, 0, 0, 0, 0
+	clear(bc.jobs)
+	bc.feed, bc.batch, bc.jobs = nil, nil, bc.jobs[:0]
+	bc.groupBurst.reset()
+	bc.clientBurst.reset()
+	bc.queuedFrames, bc.queuedBytes, bc.compressed, bc.saved, bc.resyncedClients = 0, 0, 0, 0, 0
 }
 
 // toGroup sends a job to its group. Clients with the same visibility share one burst.
-func (f *broadcast) toGroup(j *groupJob) {
-	f.groupBurst.reset()
+func (bc *broadcast) toGroup(j *groupJob) {
+	bc.groupBurst.reset()
 	same := j.group.visibility != ""
 	for _, i := range j.indexes {
-		if !same || j.clients[0].canSee(f.batch[i].notification) {
-			f.add(&f.groupBurst, i, j.group.format)
+		if !same || j.clients[0].canSee(bc.batch[i].notification) {
+			bc.add(&bc.groupBurst, i, j.group.format)
 		}
 	}
 	if same {
-		if len(f.groupBurst.frames) > 0 {
-			f.addStats(&f.groupBurst, writeParallel(j.clients, &f.groupBurst))
+		if len(bc.groupBurst.frames) > 0 {
+			bc.addStats(&bc.groupBurst, writeParallel(j.clients, &bc.groupBurst))
 		}
 		return
 	}
 	for _, c := range j.clients {
-		f.writeFiltered(c, j)
+		bc.writeFiltered(c, j)
 	}
 }
 
-func (f *broadcast) writeFiltered(c *connection, j *groupJob) {
-	b := &f.groupBurst
+func (bc *broadcast) writeFiltered(c *connection, j *groupJob) {
+	b := &bc.groupBurst
 	for i := range b.scopes {
 		if !c.allows(b.scopes[i].hub, b.scopes[i].account) {
-			b = f.burstFor(c, j)
+			b = bc.burstFor(c, j)
 			break
 		}
 	}
-	f.writeTo(c, b)
+	bc.writeTo(c, b)
 }
 
-func (f *broadcast) writeTo(c *connection, b *frameBatch) {
+func (bc *broadcast) writeTo(c *connection, b *frameBatch) {
 	if len(b.frames) > 0 && c.write(b) {
-		f.addStats(b, 1)
+		bc.addStats(b, 1)
 	}
 }
 
 // addStats counts a frameBatch that clients accepted.
-func (f *broadcast) addStats(b *frameBatch, clients int) {
-	f.queuedFrames += clients * len(b.frames)
-	f.queuedBytes += clients * b.size
-	f.compressed += clients * b.compressed
-	f.saved += clients * b.saved
-	f.resyncedClients += clients * b.resyncs
+func (bc *broadcast) addStats(b *frameBatch, clients int) {
+	bc.queuedFrames += clients * len(b.frames)
+	bc.queuedBytes += clients * b.size
+	bc.compressed += clients * b.compressed
+	bc.saved += clients * b.saved
+	bc.resyncedClients += clients * b.resyncs
 	for _, i := range b.indexes {
-		f.recipients[i] += clients
+		bc.recipients[i] += clients
 	}
 }
 
 // burstFor returns the part of the burst that the grant of c covers.
-func (f *broadcast) burstFor(c *connection, j *groupJob) *frameBatch {
-	f.clientBurst.reset()
+func (bc *broadcast) burstFor(c *connection, j *groupJob) *frameBatch {
+	bc.clientBurst.reset()
 	for _, i := range j.indexes {
-		if c.canSee(f.batch[i].notification) {
-			f.add(&f.clientBurst, i, j.group.format)
+		if c.canSee(bc.batch[i].notification) {
+			bc.add(&bc.clientBurst, i, j.group.format)
 		}
 	}
-	return &f.clientBurst
+	return &bc.clientBurst
 }
 
-func (f *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
-	e := &f.batch[i]
-	b.add(f.frameFor(e, as), e.notification)
+func (bc *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
+	e := &bc.batch[i]
+	b.add(bc.frameFor(e, as), e.notification)
 	b.indexes = append(b.indexes, i)
 	if saved := e.frames.Saved(as); saved > 0 {
 		b.compressed++
@@ -274,12 +274,12 @@ func (f *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
 
 // frameFor returns an entry in one encoding. During a broadcast only the partition of the entry advances, so the
 // cursor after the entry has the other positions of the feed.
-func (f *broadcast) frameFor(e *feedEntry, as frame.Encoding) []byte {
+func (bc *broadcast) frameFor(e *feedEntry, as frame.Encoding) []byte {
 	if made := e.frames.Get(as); made != nil {
 		return made
 	}
-	f.positions[e.partitionIndex] = e.after
-	return f.feed.frameFor(e, as, f.positions, true)
+	bc.positions[e.partitionIndex] = e.after
+	return bc.feed.frameFor(e, as, bc.positions, true)
 }
 
 func (b *frameBatch) add(frame []byte, n *relay.Notification) {

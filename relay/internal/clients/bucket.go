@@ -36,25 +36,25 @@ type matchBits struct{ known, matched uint64 }
 const bitsPerWord = 64
 
 // add adds an entry for the bucketSlots element nth of a group.
-func (r *bucket) add(g *group, nth int) {
-	g.bucketSlots[nth] = int32(len(r.entries))
-	r.entries = append(r.entries, bucketEntry{g, int32(nth)})
-	r.patternCount += g.filter.patternCount
+func (b *bucket) add(g *group, nth int) {
+	g.bucketSlots[nth] = int32(len(b.entries))
+	b.entries = append(b.entries, bucketEntry{g, int32(nth)})
+	b.patternCount += g.filter.patternCount
 }
 
 // remove removes an entry and moves the last one to its slot.
-func (r *bucket) remove(slot int) {
-	last := len(r.entries) - 1
-	r.patternCount -= r.entries[slot].group.filter.patternCount
-	moved := r.entries[last]
-	r.entries[slot] = moved
+func (b *bucket) remove(slot int) {
+	last := len(b.entries) - 1
+	b.patternCount -= b.entries[slot].group.filter.patternCount
+	moved := b.entries[last]
+	b.entries[slot] = moved
 	moved.group.bucketSlots[moved.keyIndex] = int32(slot)
-	r.entries[last] = bucketEntry{}
-	r.entries = r.entries[:last]
-	if r.patternCount <= maxUncachedPatterns {
-		r.matchCache = nil
+	b.entries[last] = bucketEntry{}
+	b.entries = b.entries[:last]
+	if b.patternCount <= maxUncachedPatterns {
+		b.matchCache = nil
 	}
-	for _, list := range r.matchCache {
+	for _, list := range b.matchCache {
 		asked, wanted := takeMatch(list, last)
 		if slot < last {
 			setMatch(list, slot, asked, wanted)
@@ -91,41 +91,41 @@ func setMatch(list []matchBits, slot int, asked, wanted bool) {
 }
 
 // forEachMatch calls f for the groups that match n. A resync matches all patterns.
-func (r *bucket) forEachMatch(n *relay.Notification, f func(*group)) {
+func (b *bucket) forEachMatch(n *relay.Notification, f func(*group)) {
 	switch {
 	case n.Topic == relay.TopicResync:
-		for i := range r.entries {
-			f(r.entries[i].group)
+		for i := range b.entries {
+			f(b.entries[i].group)
 		}
-	case r.patternCount <= maxUncachedPatterns:
-		for i := range r.entries {
-			if g := r.entries[i].group; g.filter.patterns.Match(n.Topic) {
+	case b.patternCount <= maxUncachedPatterns:
+		for i := range b.entries {
+			if g := b.entries[i].group; g.filter.patterns.Match(n.Topic) {
 				f(g)
 			}
 		}
 	default:
-		for i, v := range r.matchesFor(n.Topic) {
+		for i, v := range b.matchesFor(n.Topic) {
 			for left := v.matched; left != 0; left &= left - 1 {
-				f(r.entries[i*bitsPerWord+bits.TrailingZeros64(left)].group)
+				f(b.entries[i*bitsPerWord+bits.TrailingZeros64(left)].group)
 			}
 		}
 	}
 }
 
 // matchesFor returns the results for a topic. It computes missing ones.
-func (r *bucket) matchesFor(topic string) []matchBits {
-	list := r.matchCache[topic]
-	if missing := (len(r.entries)+bitsPerWord-1)/bitsPerWord - len(list); missing > 0 {
+func (b *bucket) matchesFor(topic string) []matchBits {
+	list := b.matchCache[topic]
+	if missing := (len(b.entries)+bitsPerWord-1)/bitsPerWord - len(list); missing > 0 {
 		list = append(list, make([]matchBits, missing)...)
-		r.cacheMatches(topic, list)
+		b.cacheMatches(topic, list)
 	}
-	for at := 0; at < len(r.entries); at += bitsPerWord {
+	for at := 0; at < len(b.entries); at += bitsPerWord {
 		v, here := &list[at/bitsPerWord], ^uint64(0)
-		if n := len(r.entries) - at; n < bitsPerWord {
+		if n := len(b.entries) - at; n < bitsPerWord {
 			here = 1<<n - 1
 		}
 		for left := here &^ v.known; left != 0; left &= left - 1 {
-			if r.entries[at+bits.TrailingZeros64(left)].group.filter.patterns.Match(topic) {
+			if b.entries[at+bits.TrailingZeros64(left)].group.filter.patterns.Match(topic) {
 				v.matched |= left & -left
 			}
 		}
@@ -135,15 +135,15 @@ func (r *bucket) matchesFor(topic string) []matchBits {
 }
 
 // cacheMatches stores the results for a topic and evicts another topic if there are too many.
-func (r *bucket) cacheMatches(topic string, list []matchBits) {
-	if r.matchCache == nil {
-		r.matchCache = make(map[string][]matchBits)
+func (b *bucket) cacheMatches(topic string, list []matchBits) {
+	if b.matchCache == nil {
+		b.matchCache = make(map[string][]matchBits)
 	}
-	if _, ok := r.matchCache[topic]; !ok && len(r.matchCache) >= maxCachedTopics {
-		for other := range r.matchCache {
-			delete(r.matchCache, other)
+	if _, ok := b.matchCache[topic]; !ok && len(b.matchCache) >= maxCachedTopics {
+		for other := range b.matchCache {
+			delete(b.matchCache, other)
 			break
 		}
 	}
-	r.matchCache[topic] = list
+	b.matchCache[topic] = list
 }

@@ -21,18 +21,18 @@ const (
 type churnDetector struct{ lastCount, churned, quietIntervals int }
 
 // settled records the current number of clients. It returns true once after each wave.
-func (w *churnDetector) settled(clients int) bool {
-	step := max(clients-w.lastCount, w.lastCount-clients)
-	w.lastCount = clients
-	w.churned += step
+func (c *churnDetector) settled(clients int) bool {
+	step := max(clients-c.lastCount, c.lastCount-clients)
+	c.lastCount = clients
+	c.churned += step
 	if step > churnQuietLimit {
-		w.quietIntervals = 0
+		c.quietIntervals = 0
 		return false
 	}
-	w.quietIntervals++
-	ended := w.churned >= churnThreshold
-	if ended || w.quietIntervals >= churnQuietIntervals {
-		w.churned = 0
+	c.quietIntervals++
+	ended := c.churned >= churnThreshold
+	if ended || c.quietIntervals >= churnQuietIntervals {
+		c.churned = 0
 	}
 	return ended
 }

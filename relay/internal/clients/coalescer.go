@@ -28,57 +28,57 @@ func newCoalescer(wait time.Duration, emit func(Batch)) *coalescer {
 }
 
 // add takes a batch, which must not be changed afterwards.
-func (g *coalescer) add(b Batch) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (c *coalescer) add(b Batch) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if b.Gap {
-		g.flush()
-		g.emit(b)
+		c.flush()
+		c.emit(b)
 		return
 	}
 	list := b.Notifications
-	g.partition = b.Partition
+	c.partition = b.Partition
 	for i := range list {
-		g.size += len(list[i].Data)
+		c.size += len(list[i].Data)
 	}
-	if g.pending == nil {
-		g.pending = list[:len(list):len(list)] // append must not write to the array of the caller
+	if c.pending == nil {
+		c.pending = list[:len(list):len(list)] // append must not write to the array of the caller
 	} else {
-		g.pending = append(g.pending, list...)
+		c.pending = append(c.pending, list...)
 	}
-	left := g.wait - time.Since(g.lastEmit)
+	left := c.wait - time.Since(c.lastEmit)
 	switch {
-	case left <= 0 || g.size >= burstBytes:
-		g.flush()
-	case g.timer == nil:
-		g.timer = time.AfterFunc(left, g.onTimer)
+	case left <= 0 || c.size >= burstBytes:
+		c.flush()
+	case c.timer == nil:
+		c.timer = time.AfterFunc(left, c.onTimer)
 	}
 }
 
 // flushNow emits the pending notifications.
-func (g *coalescer) flushNow() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.flush()
+func (c *coalescer) flushNow() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flush()
 }
 
-func (g *coalescer) onTimer() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.flush()
+func (c *coalescer) onTimer() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flush()
 }
 
 // flush emits the pending notifications. The caller holds mu. A timer that fires at the same time finds nothing.
-func (g *coalescer) flush() {
-	if g.timer != nil {
-		g.timer.Stop()
-		g.timer = nil
+func (c *coalescer) flush() {
+	if c.timer != nil {
+		c.timer.Stop()
+		c.timer = nil
 	}
-	if len(g.pending) == 0 {
+	if len(c.pending) == 0 {
 		return
 	}
-	list := g.pending
-	g.pending, g.size = nil, 0
-	g.emit(Batch{Partition: g.partition, Notifications: list})
-	g.lastEmit = time.Now()
+	list := c.pending
+	c.pending, c.size = nil, 0
+	c.emit(Batch{Partition: c.partition, Notifications: list})
+	c.lastEmit = time.Now()
 }

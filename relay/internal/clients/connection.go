@@ -383,14 +383,23 @@ func (c *connection) canSee(n *relay.Notification) bool {
 	return isGlobalResync(n) || c.allows(n.Hub, n.Account)
 }
 
-// logClose logs the end of a connection, at level info if an operator may need to look into it.
+// logClose logs the end of a connection, at level info if an operator may need to look into it. Above
+// maxDisconnectLines, the level is debug, so clients cannot fill the log.
 func (c *connection) logClose(ending CloseReason) {
 	level := slog.LevelDebug
 	if ending == ClosedSlowConsumer || ending == ClosedPingTimeout || ending == ClosedProtocolError {
 		level = slog.LevelInfo
 	}
+	suppressed := 0
+	if level == slog.LevelInfo {
+		var ok bool
+		if suppressed, ok = c.server.disconnectLog.Allow(); !ok {
+			level = slog.LevelDebug
+		}
+	}
 	c.server.opts.Log.LogAttrs(context.Background(), level, "client disconnected",
 		slog.String("reason", string(ending)), slog.String("key_name", c.key),
 		slog.String("remote", c.conn.RemoteAddr().String()),
-		slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()))
+		slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()),
+		slog.Int("suppressed_lines", suppressed))
 }

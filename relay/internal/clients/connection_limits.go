@@ -32,21 +32,21 @@ const (
 
 // ConnectionLease is the share of one client in the [Limits].
 type ConnectionLease struct {
-	places   *connectionLimiter
+	limiter  *connectionLimiter
 	hub, key string
 	once     sync.Once
 }
 
 // Release returns the share. It may be called several times and concurrently.
-func (p *ConnectionLease) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
+func (c *ConnectionLease) Release() { c.once.Do(func() { c.limiter.release(c.hub, c.key) }) }
 
 // Reserve acquires a lease for a client of a key on the stream of a hub (empty for an account stream). The caller
 // must release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and
 // Reserve sets Retry-After in header. Concurrent calls never exceed a limit.
 func (s *Server) Reserve(header http.Header, hub, key string) (*ConnectionLease, *relay.Error) {
-	place, full := s.limits.acquire(hub, key)
+	lease, full := s.limits.acquire(hub, key)
 	if full == "" {
-		return place, nil
+		return lease, nil
 	}
 	s.opts.Observer.Rejected(full)
 	header.Set("Retry-After", strconv.Itoa(minRetryAfter+rand.IntN(retryAfterJitter)))
@@ -84,39 +84,39 @@ type connectionLimiter struct {
 	hubs, keys map[string]int
 }
 
-func newPlaces(l Limits) *connectionLimiter {
+func newConnectionLimiter(l Limits) *connectionLimiter {
 	return &connectionLimiter{limits: l, hubs: make(map[string]int), keys: make(map[string]int)}
 }
 
 // acquire returns a lease, or the limit that is reached.
-func (p *connectionLimiter) acquire(hub, key string) (*ConnectionLease, Limit) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (c *connectionLimiter) acquire(hub, key string) (*ConnectionLease, Limit) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	switch {
-	case limitReached(p.limits.Node, p.taken):
+	case limitReached(c.limits.Node, c.taken):
 		return nil, LimitNode
-	case hub != "" && limitReached(p.limits.Hub, p.hubs[hub]):
+	case hub != "" && limitReached(c.limits.Hub, c.hubs[hub]):
 		return nil, LimitHub
-	case limitReached(p.limits.Key, p.keys[key]):
+	case limitReached(c.limits.Key, c.keys[key]):
 		return nil, LimitKey
 	}
-	p.taken++
-	p.keys[key]++
+	c.taken++
+	c.keys[key]++
 	if hub != "" {
-		p.hubs[hub]++
+		c.hubs[hub]++
 	}
-	return &ConnectionLease{places: p, hub: hub, key: key}, ""
+	return &ConnectionLease{limiter: c, hub: hub, key: key}, ""
 }
 
 func limitReached(limit, taken int) bool { return limit > 0 && taken >= limit }
 
-func (p *connectionLimiter) release(hub, key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.taken--
-	decrementCount(p.keys, key)
+func (c *connectionLimiter) release(hub, key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.taken--
+	decrementCount(c.keys, key)
 	if hub != "" {
-		decrementCount(p.hubs, hub)
+		decrementCount(c.hubs, hub)
 	}
 }
 

@@ -34,17 +34,17 @@ func (c *connection) cursorIsStale() bool {
 
 // pingWithCursor sends the cursor of the feed with a ping. It returns false if the client's replay is still running.
 func (c *connection) pingWithCursor() bool {
-	l := c.feed
-	l.mu.Lock() // so no broadcast comes between the cursor and its frame
-	defer l.mu.Unlock()
+	f := c.feed
+	f.mu.Lock() // so no broadcast comes between the cursor and its frame
+	defer f.mu.Unlock()
 	g := c.server.index.groupOf(c)
 	if g == nil {
 		return false
 	}
 	message := relay.CursorMessage(g.streamName())
 	c.mu.Lock()
-	c.lastCursorSeq, c.pingsSinceMessage = l.nextSeq(), 1
+	c.lastCursorSeq, c.pingsSinceMessage = f.nextSeq(), 1
 	c.mu.Unlock()
-	c.sendControl(append(frame.NewPing(), frame.New(&relay.Notification{Data: message}, c.format, l.formatEndCursor())...))
+	c.sendControl(append(frame.NewPing(), frame.New(&relay.Notification{Data: message}, c.format, f.formatEndCursor())...))
 	return true
 }

@@ -60,101 +60,101 @@ func newFeed(partitions, first, count, most int, d *frame.Deflater, cursors *str
 }
 
 // appendBatch appends notifications of one partition. The caller holds mu.
-func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry {
+func (f *feed) appendBatch(partition int, list []relay.Notification) []feedEntry {
 	batch := make([]feedEntry, len(list))
-	at := &l.positions[partition-l.firstPartition]
+	at := &f.positions[partition-f.firstPartition]
 	for i := range list {
 		e := &batch[i]
-		e.notification, e.partitionIndex, e.before, e.after = &list[i], partition-l.firstPartition, *at, *at
+		e.notification, e.partitionIndex, e.before, e.after = &list[i], partition-f.firstPartition, *at, *at
 		if p, ok := streamid.ParseEntry(list[i].Cursor, list[i].ID); ok {
 			e.after, *at = p, p
 		}
-		l.seqs[e.partitionIndex] = append(l.seqs[e.partitionIndex], l.nextSeq())
-		l.entries = append(l.entries, e)
+		f.seqs[e.partitionIndex] = append(f.seqs[e.partitionIndex], f.nextSeq())
+		f.entries = append(f.entries, e)
 		e.size = len(e.notification.Data) + logcache.EntryOverhead
-		l.size += e.size
+		f.size += e.size
 	}
-	l.endSeq.Store(l.nextSeq())
-	l.evictOldest()
-	if l.advanced != nil {
-		close(l.advanced)
-		l.advanced = nil
+	f.endSeq.Store(f.nextSeq())
+	f.evictOldest()
+	if f.advanced != nil {
+		close(f.advanced)
+		f.advanced = nil
 	}
 	return batch
 }
 
 // evictOldest removes the oldest entries while there are more than maxBytes.
-func (l *feed) evictOldest() {
-	for l.size > l.maxBytes && l.head < len(l.entries) {
-		e := l.entries[l.head]
-		l.entries[l.head] = nil
-		l.keptFrom[e.partitionIndex], l.seqs[e.partitionIndex] = e.after, l.seqs[e.partitionIndex][1:]
-		l.size -= e.size
+func (f *feed) evictOldest() {
+	for f.size > f.maxBytes && f.head < len(f.entries) {
+		e := f.entries[f.head]
+		f.entries[f.head] = nil
+		f.keptFrom[e.partitionIndex], f.seqs[e.partitionIndex] = e.after, f.seqs[e.partitionIndex][1:]
+		f.size -= e.size
 		e.size = 0
-		l.head++
-		l.baseSeq++
+		f.head++
+		f.baseSeq++
 	}
-	if l.head > 256 && l.head > len(l.entries)/2 {
-		n := copy(l.entries, l.entries[l.head:])
-		clear(l.entries[n:])
-		l.entries, l.head = l.entries[:n], 0
+	if f.head > 256 && f.head > len(f.entries)/2 {
+		n := copy(f.entries, f.entries[f.head:])
+		clear(f.entries[n:])
+		f.entries, f.head = f.entries[:n], 0
 	}
 }
 
 // resetPartition sets the position of a partition after a gap. It removes all entries, so replays read the log
 // itself. The caller holds mu.
-func (l *feed) resetPartition(partition int, at streamid.Position) {
-	l.baseSeq += uint64(len(l.entries) - l.head)
-	l.entries, l.head, l.size = nil, 0, 0
-	clear(l.seqs)
-	l.positions[partition-l.firstPartition] = at
-	copy(l.keptFrom, l.positions)
-	l.resets++
-	if l.advanced != nil {
-		close(l.advanced)
-		l.advanced = nil
+func (f *feed) resetPartition(partition int, at streamid.Position) {
+	f.baseSeq += uint64(len(f.entries) - f.head)
+	f.entries, f.head, f.size = nil, 0, 0
+	clear(f.seqs)
+	f.positions[partition-f.firstPartition] = at
+	copy(f.keptFrom, f.positions)
+	f.resets++
+	if f.advanced != nil {
+		close(f.advanced)
+		f.advanced = nil
 	}
 }
 
 // advancedChan returns a channel that the next broadcast closes. The caller holds mu.
-func (l *feed) advancedChan() <-chan struct{} {
-	if l.advanced == nil {
-		l.advanced = make(chan struct{})
+func (f *feed) advancedChan() <-chan struct{} {
+	if f.advanced == nil {
+		f.advanced = make(chan struct{})
 	}
-	return l.advanced
+	return f.advanced
 }
 
 // formatCursor returns the cursor of positions, which is valid until the next call. The caller holds mu.
-func (l *feed) formatCursor(at []streamid.Position) []byte {
-	l.cursorBuf = l.cursors.Append(l.cursorBuf[:0], l.partitions, l.firstPartition, at)
-	return l.cursorBuf
+func (f *feed) formatCursor(at []streamid.Position) []byte {
+	f.cursorBuf = f.cursors.Append(f.cursorBuf[:0], f.partitions, f.firstPartition, at)
+	return f.cursorBuf
 }
 
 // formatEndCursor returns a cursor of the end of the feed that differs on each call, because the client does not see
 // every entry. It is valid until the next call. The caller holds mu.
-func (l *feed) formatEndCursor() []byte {
-	l.cursorBuf = l.cursors.AppendUnique(l.cursorBuf[:0], l.partitions, l.firstPartition, l.positions)
-	return l.cursorBuf
+func (f *feed) formatEndCursor() []byte {
+	f.cursorBuf = f.cursors.AppendUnique(f.cursorBuf[:0], f.partitions, f.firstPartition, f.positions)
+	return f.cursorBuf
 }
 
 // frameFor returns the frame of an entry for all clients that have seen the log up to the given positions. The caller
 // holds mu.
-func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position, live bool) []byte {
+func (f *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position, live bool) []byte {
 	if e.frames.Get(as) == nil {
 		var text []byte
 		if as&(frame.WithCursor|frame.SSE) != 0 {
-			text = l.formatCursor(at)
+			text = f.formatCursor(at)
 		}
-		took := e.frames.Make(e.notification, as, text, l.deflater, live)
+		took := e.frames.Make(e.notification, as, text, f.deflater, live)
 		if e.size > 0 { // the next broadcast evicts others
 			e.size += took
-			l.size += took
+			f.size += took
 		}
 	}
 	return e.frames.Get(as)
 }
 
 // nextSeq returns the sequence number of the next entry. The caller holds mu.
-func (l *feed) nextSeq() uint64 { return l.baseSeq + uint64(len(l.entries)-l.head) }
+func (f *feed) nextSeq() uint64 { return f.baseSeq + uint64(len(f.entries)-f.head) }
 
-func (l *feed) entryAt(number uint64) *feedEntry { return l.entries[l.head+int(number-l.baseSeq)] }
+func (f *feed) entryAt(number uint64) *feedEntry { return f.entries[f.head+int(number-f.baseSeq)] }

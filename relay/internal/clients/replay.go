@@ -128,20 +128,20 @@ func (r *replay) waitIdle() bool {
 
 // sendChunk sends one chunk and reports whether the client has joined the broadcasts.
 func (r *replay) sendChunk() (joined bool) {
-	l := r.feed
+	f := r.feed
 	r.startChunk(FromLog)
 	t := r.server.replaySlots.acquire(r.client.key)
-	l.mu.Lock()
-	if !r.located || r.position.next < l.baseSeq || r.verifiedResets != l.resets {
-		r.position, r.located = l.locate(r.positions), true
+	f.mu.Lock()
+	if !r.located || r.position.next < f.baseSeq || r.verifiedResets != f.resets {
+		r.position, r.located = f.locate(r.positions), true
 	}
-	breaks, missing := l.resets, r.position.missingPartition
+	breaks, missing := f.resets, r.position.missingPartition
 	if r.verifiedResets != breaks || missing >= 0 {
 		var floor streamid.Position
 		if missing >= 0 {
-			floor = l.keptFrom[missing]
+			floor = f.keptFrom[missing]
 		}
-		l.mu.Unlock()
+		f.mu.Unlock()
 		r.server.replaySlots.release(t)
 		r.located = false
 		if r.verifiedResets == breaks {
@@ -157,9 +157,9 @@ func (r *replay) sendChunk() (joined bool) {
 	}
 	var moved <-chan struct{}
 	if end && !joined {
-		moved = l.advancedChan()
+		moved = f.advancedChan()
 	}
-	l.mu.Unlock()
+	f.mu.Unlock()
 	if !joined {
 		r.flushChunk()
 	}

@@ -27,14 +27,14 @@ type unverifiedPosition struct {
 
 // locate returns the resumePoint for positions. A position that matches the feed gets the hash of the feed's entry.
 // Broadcasts wait for it, so it must not look at all entries. The caller holds mu.
-func (l *feed) locate(at []streamid.Position) resumePoint {
-	m := resumePoint{next: l.nextSeq(), missingPartition: -1}
+func (f *feed) locate(at []streamid.Position) resumePoint {
+	m := resumePoint{next: f.nextSeq(), missingPartition: -1}
 	for s := range at {
-		last := l.positions[s] // the last entry the client has seen, if it is in the feed
-		if list, i := l.seqs[s], l.countUpTo(s, at[s]); i < len(list) {
-			last, m.next = l.entryAt(list[i]).before, min(m.next, list[i])
+		last := f.positions[s] // the last entry the client has seen, if it is in the feed
+		if list, i := f.seqs[s], f.countUpTo(s, at[s]); i < len(list) {
+			last, m.next = f.entryAt(list[i]).before, min(m.next, list[i])
 		}
-		kept := at[s].Compare(l.keptFrom[s]) >= 0
+		kept := at[s].Compare(f.keptFrom[s]) >= 0
 		if at[s].Matches(last) {
 			at[s] = last
 		} else {
@@ -46,7 +46,7 @@ func (l *feed) locate(at []streamid.Position) resumePoint {
 		}
 	}
 	for s := range at {
-		if l.positionBefore(s, m.next).Compare(at[s]) < 0 {
+		if f.positionBefore(s, m.next).Compare(at[s]) < 0 {
 			m.partitionsAhead++
 		}
 	}
@@ -54,17 +54,17 @@ func (l *feed) locate(at []streamid.Position) resumePoint {
 }
 
 // countUpTo returns the number of entries of a partition that are not after a position.
-func (l *feed) countUpTo(slot int, at streamid.Position) int {
-	list := l.seqs[slot]
-	return sort.Search(len(list), func(i int) bool { return l.entryAt(list[i]).after.Compare(at) > 0 })
+func (f *feed) countUpTo(slot int, at streamid.Position) int {
+	list := f.seqs[slot]
+	return sort.Search(len(list), func(i int) bool { return f.entryAt(list[i]).after.Compare(at) > 0 })
 }
 
 // positionBefore returns the position of a partition before the entry with the given sequence number.
-func (l *feed) positionBefore(slot int, number uint64) streamid.Position {
-	list := l.seqs[slot]
+func (f *feed) positionBefore(slot int, number uint64) streamid.Position {
+	list := f.seqs[slot]
 	i := sort.Search(len(list), func(i int) bool { return list[i] >= number })
 	if i == len(list) {
-		return l.positions[slot]
+		return f.positions[slot]
 	}
-	return l.entryAt(list[i]).before
+	return f.entryAt(list[i]).before
 }

@@ -15,7 +15,7 @@ const (
 )
 
 // resyncAll sends a resync to all clients that a gap affects, and moves the feeds to the end of the gap.
-func (s *Server) resyncAll(f *broadcast, b Batch) {
+func (s *Server) resyncAll(bc *broadcast, b Batch) {
 	at, _ := streamid.ParsePosition(b.End)
 	if len(b.Notifications) > 0 {
 		first, _ := streamid.ParsePosition(b.Notifications[0].Cursor)
@@ -24,32 +24,32 @@ func (s *Server) resyncAll(f *broadcast, b Batch) {
 	s.logCache.Invalidate(b.Partition)
 	own := s.feeds[b.Partition]
 	if own == s.mergedFeed {
-		f.resyncFeed(s, own, b.Partition, at, allFeeds)
+		bc.resyncFeed(s, own, b.Partition, at, allFeeds)
 		return
 	}
-	f.resyncFeed(s, own, b.Partition, at, hubFeeds)
-	f.resyncFeed(s, s.mergedFeed, b.Partition, at, accountFeeds)
+	bc.resyncFeed(s, own, b.Partition, at, hubFeeds)
+	bc.resyncFeed(s, s.mergedFeed, b.Partition, at, accountFeeds)
 }
 
-func (f *broadcast) resyncFeed(h *Server, l *feed, partition int, at streamid.Position, who feedScope) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.resetPartition(partition, at)
+func (bc *broadcast) resyncFeed(s *Server, f *feed, partition int, at streamid.Position, who feedScope) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.resetPartition(partition, at)
 	clients := 0
-	h.index.mu.Lock()
-	f.addAllMatches(h, partition, who)
-	f.snapshotRecipients()
-	h.index.mu.Unlock()
-	for _, j := range f.jobs {
+	s.index.mu.Lock()
+	bc.addAllMatches(s, partition, who)
+	bc.snapshotRecipients()
+	s.index.mu.Unlock()
+	for _, j := range bc.jobs {
 		hub, account := j.group.streamName()
-		f.groupBurst.reset()
+		bc.groupBurst.reset()
 		message := relay.ResyncMessage(hub, account, lostLive)
-		f.groupBurst.push(frame.New(&relay.Notification{Data: message}, j.group.format, l.formatEndCursor()))
+		bc.groupBurst.push(frame.New(&relay.Notification{Data: message}, j.group.format, f.formatEndCursor()))
 		for _, c := range j.clients {
-			f.writeTo(c, &f.groupBurst)
+			bc.writeTo(c, &bc.groupBurst)
 		}
 		clients += len(j.clients)
 	}
-	h.opts.Observer.Resynced(ResyncLog, clients)
-	f.reset(h)
+	s.opts.Observer.Resynced(ResyncLog, clients)
+	bc.reset(s)
 }

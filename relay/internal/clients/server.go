@@ -34,6 +34,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clients/frame"
@@ -173,9 +174,9 @@ type Server struct {
 	index           *subscriptionIndex
 	wheel           *pingWheel
 	limits          *connectionLimiter
-	broadcasts      sync.Pool // *fanout
-	buffers         sync.Pool // *buffer
-	blockingBuffers sync.Pool // *record
+	broadcasts      sync.Pool // *broadcast
+	buffers         sync.Pool // *writeBuffer
+	blockingBuffers sync.Pool // *blockingBuffer
 	// feeds are the feeds of the partitions. mergedFeed contains all partitions.
 	feeds      []*feed
 	mergedFeed *feed
@@ -184,7 +185,8 @@ type Server struct {
 	deflater   *frame.Deflater // nil if compression is disabled
 	cursors    *streamid.Cursors
 	// replaySlots limit concurrent replays and their share of processor time, so they do not delay broadcasts.
-	replaySlots *replaySlots
+	replaySlots   *replaySlots
+	disconnectLog *logsample.Limiter
 	// ctx is canceled when the server is closed.
 	ctx  context.Context
 	stop context.CancelFunc
@@ -197,10 +199,13 @@ type Server struct {
 	running sync.WaitGroup
 }
 
+// maxDisconnectLines is the maximum number of disconnects per second that are logged at level info.
+const maxDisconnectLines = 10
+
 // minHistoryBytes is the minimum history per partition, unless HistoryBytes is smaller.
 const minHistoryBytes = 1 << 20
 
-// New returns a hub without clients. It starts nothing: call [Server.Run] to send pings.
+// New returns a server without clients. It starts nothing: call [Server.Run] to send pings.
 func New(o Options) *Server {
 	o.QueueBytes = cmp.Or(max(o.QueueBytes, 0), 1<<20)
 	o.PingInterval = cmp.Or(max(o.PingInterval, 0), 25*time.Second)
@@ -223,13 +228,13 @@ func New(o Options) *Server {
 	if o.Compression.Enabled {
 		segmentBytes -= segmentBytes / 3 // segments also hold compressed frames
 	}
-	h := &Server{
+	s := &Server{
 		opts:            o,
 		startedAt:       time.Now(),
 		upgrader:        transport.NewUpgrader(),
 		index:           newIndex(),
 		wheel:           newPingWheel(o.PingInterval),
-		limits:          newPlaces(o.Limits),
+		limits:          newConnectionLimiter(o.Limits),
 		broadcasts:      sync.Pool{New: func() any { return newBroadcast() }},
 		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
 		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
@@ -238,27 +243,28 @@ func New(o Options) *Server {
 		deflater:        frame.NewDeflater(o.Compression, o.Observer),
 		cursors:         streamid.NewCursors(o.CursorKey),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
+		disconnectLog:   logsample.New(maxDisconnectLines, time.Second, nil),
 	}
-	h.ctx, h.stop = context.WithCancel(context.Background())
+	s.ctx, s.stop = context.WithCancel(context.Background())
 	each := min(max(o.HistoryBytes/o.Partitions, minHistoryBytes), o.HistoryBytes)
 	for p := range o.Partitions {
-		h.coalescers = append(h.coalescers, newCoalescer(o.CoalesceDelay, h.broadcastNow))
-		h.feeds = append(h.feeds, newFeed(o.Partitions, p, 1, each, h.deflater, h.cursors))
+		s.coalescers = append(s.coalescers, newCoalescer(o.CoalesceDelay, s.broadcastNow))
+		s.feeds = append(s.feeds, newFeed(o.Partitions, p, 1, each, s.deflater, s.cursors))
 	}
-	h.mergedFeed = h.feeds[0]
+	s.mergedFeed = s.feeds[0]
 	if o.Partitions > 1 {
-		h.mergedFeed = newFeed(o.Partitions, 0, o.Partitions, o.HistoryBytes, h.deflater, h.cursors)
+		s.mergedFeed = newFeed(o.Partitions, 0, o.Partitions, o.HistoryBytes, s.deflater, s.cursors)
 	}
-	return h
+	return s
 }
 
 // Start sets the position at which the broadcasts of a partition start. Call it before the first broadcast and
 // client.
 func (s *Server) Start(partition int, at streamid.Position) {
-	for _, l := range []*feed{s.feeds[partition], s.mergedFeed} {
-		l.mu.Lock()
-		l.positions[partition-l.firstPartition], l.keptFrom[partition-l.firstPartition] = at, at
-		l.mu.Unlock()
+	for _, f := range []*feed{s.feeds[partition], s.mergedFeed} {
+		f.mu.Lock()
+		f.positions[partition-f.firstPartition], f.keptFrom[partition-f.firstPartition] = at, at
+		f.mu.Unlock()
 	}
 }
 

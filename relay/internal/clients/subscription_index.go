@@ -107,53 +107,53 @@ func (s *Subscription) indexKeys() (account string, hubs []string) {
 }
 
 // Add adds c to the broadcasts.
-func (x *subscriptionIndex) Add(c *connection, s *Subscription) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (si *subscriptionIndex) Add(c *connection, s *Subscription) {
+	si.mu.Lock()
+	defer si.mu.Unlock()
 	account, hubs := s.indexKeys()
 	as := groupKey{
-		hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: x.internFilter(s.Topics), format: c.format,
+		hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: si.internFilter(s.Topics), format: c.format,
 	}
-	g := x.groups[as]
+	g := si.groups[as]
 	if g == nil {
 		g = &group{groupKey: as, hubs: hubs}
-		x.addGroup(g)
+		si.addGroup(g)
 	}
 	c.group, c.groupIndex = g, len(g.members)
 	g.members, g.snapshot = append(g.members, c), nil
 }
 
 // addGroup adds a group to its buckets.
-func (x *subscriptionIndex) addGroup(g *group) {
-	x.groups[g.groupKey] = g
+func (si *subscriptionIndex) addGroup(g *group) {
+	si.groups[g.groupKey] = g
 	g.filter.refs++
 	places := g.routingKeys()
 	g.bucketSlots = make([]int32, len(places))
 	for i, p := range places {
-		r := x.buckets[p]
+		r := si.buckets[p]
 		if r == nil {
 			r = &bucket{}
-			x.buckets[p] = r
+			si.buckets[p] = r
 		}
 		r.add(g, i)
 	}
 }
 
 // internFilter returns the shared filter of the patterns. The caller holds mu.
-func (x *subscriptionIndex) internFilter(patterns relay.Patterns) *topicFilter {
+func (si *subscriptionIndex) internFilter(patterns relay.Patterns) *topicFilter {
 	name := patterns.String()
-	f := x.filters[name]
+	f := si.filters[name]
 	if f == nil {
 		f = &topicFilter{name: name, patterns: patterns, patternCount: countPatterns(name)}
-		x.filters[name] = f
+		si.filters[name] = f
 	}
 	return f
 }
 
 // Remove removes c if it is in the index, and its group if that is empty.
-func (x *subscriptionIndex) Remove(c *connection) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (si *subscriptionIndex) Remove(c *connection) {
+	si.mu.Lock()
+	defer si.mu.Unlock()
 	g := c.group
 	if g == nil {
 		return
@@ -164,28 +164,28 @@ func (x *subscriptionIndex) Remove(c *connection) {
 	g.members[len(g.members)-1] = nil
 	g.members, g.snapshot = g.members[:len(g.members)-1], nil
 	if len(g.members) == 0 {
-		x.removeGroup(g)
+		si.removeGroup(g)
 	}
 }
 
-func (x *subscriptionIndex) removeGroup(g *group) {
-	delete(x.groups, g.groupKey)
+func (si *subscriptionIndex) removeGroup(g *group) {
+	delete(si.groups, g.groupKey)
 	for i, p := range g.routingKeys() {
-		r := x.buckets[p]
+		r := si.buckets[p]
 		if r.remove(int(g.bucketSlots[i])); len(r.entries) == 0 {
-			delete(x.buckets, p)
+			delete(si.buckets, p)
 		}
 	}
 	if g.filter.refs--; g.filter.refs == 0 {
-		delete(x.filters, g.filter.name)
+		delete(si.filters, g.filter.name)
 	}
 }
 
 // groupOf returns the group of a client that receives broadcasts, otherwise nil. Its groupKey may be read without the
 // lock.
-func (x *subscriptionIndex) groupOf(c *connection) *group {
-	x.mu.Lock()
-	defer x.mu.Unlock()
+func (si *subscriptionIndex) groupOf(c *connection) *group {
+	si.mu.Lock()
+	defer si.mu.Unlock()
 	return c.group
 }
 
@@ -199,34 +199,34 @@ func (g *group) Members() []*connection {
 
 // Match calls f for each group of a scope that matches n, without checking grants. It may call f twice for a group.
 // The caller holds mu.
-func (x *subscriptionIndex) Match(n *relay.Notification, who feedScope, f func(*group)) {
+func (si *subscriptionIndex) Match(n *relay.Notification, who feedScope, f func(*group)) {
 	if who&hubFeeds != 0 {
-		x.matchBucket(bucketKey{hubStream, n.Hub, n.Account}, n, f)
+		si.matchBucket(bucketKey{hubStream, n.Hub, n.Account}, n, f)
 		if n.Account != "" {
-			x.matchBucket(bucketKey{hubStream, n.Hub, anyAccount}, n, f)
+			si.matchBucket(bucketKey{hubStream, n.Hub, anyAccount}, n, f)
 		}
 	}
 	if who&accountFeeds == 0 {
 		return
 	}
-	x.matchBucket(bucketKey{accountStream, n.Hub, n.Account}, n, f)
-	x.matchBucket(bucketKey{accountStream, anyHub, n.Account}, n, f)
+	si.matchBucket(bucketKey{accountStream, n.Hub, n.Account}, n, f)
+	si.matchBucket(bucketKey{accountStream, anyHub, n.Account}, n, f)
 	if n.Account != "" {
-		x.matchBucket(bucketKey{accountStream, n.Hub, anyAccount}, n, f)
-		x.matchBucket(bucketKey{accountStream, anyHub, anyAccount}, n, f)
+		si.matchBucket(bucketKey{accountStream, n.Hub, anyAccount}, n, f)
+		si.matchBucket(bucketKey{accountStream, anyHub, anyAccount}, n, f)
 	}
 }
 
-func (x *subscriptionIndex) matchBucket(p bucketKey, n *relay.Notification, f func(*group)) {
-	if r := x.buckets[p]; r != nil {
+func (si *subscriptionIndex) matchBucket(p bucketKey, n *relay.Notification, f func(*group)) {
+	if r := si.buckets[p]; r != nil {
 		r.forEachMatch(n, f)
 	}
 }
 
 // MatchAll calls f for each group of a scope, whatever its topics are. Hub streams must pass the filter in. The
 // caller holds mu.
-func (x *subscriptionIndex) MatchAll(who feedScope, in func(hub string) bool, f func(*group)) {
-	for _, g := range x.groups {
+func (si *subscriptionIndex) MatchAll(who feedScope, in func(hub string) bool, f func(*group)) {
+	for _, g := range si.groups {
 		if g.hub == "" && who&accountFeeds != 0 || g.hub != "" && who&hubFeeds != 0 && in(g.hub) {
 			f(g)
 		}

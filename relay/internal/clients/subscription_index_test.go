@@ -14,17 +14,17 @@ import (
 )
 
 // size returns the number of entries in the index.
-func (x *subscriptionIndex) size() int {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return len(x.groups) + len(x.buckets) + len(x.filters)
+func (si *subscriptionIndex) size() int {
+	si.mu.Lock()
+	defer si.mu.Unlock()
+	return len(si.groups) + len(si.buckets) + len(si.filters)
 }
 
 // members are the clients of a hub's stream.
-func (x *subscriptionIndex) members(hub string) (list []*connection) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	for _, g := range x.groups {
+func (si *subscriptionIndex) members(hub string) (list []*connection) {
+	si.mu.Lock()
+	defer si.mu.Unlock()
+	for _, g := range si.groups {
 		if g.hub == hub {
 			list = append(list, g.members...)
 		}
@@ -33,10 +33,10 @@ func (x *subscriptionIndex) members(hub string) (list []*connection) {
 }
 
 // touched are the groups that a notification visits, once each.
-func (x *subscriptionIndex) touched(n relay.Notification) (list []*group) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.Match(&n, allFeeds, func(g *group) {
+func (si *subscriptionIndex) touched(n relay.Notification) (list []*group) {
+	si.mu.Lock()
+	defer si.mu.Unlock()
+	si.Match(&n, allFeeds, func(g *group) {
 		if !slices.Contains(list, g) {
 			list = append(list, g)
 		}

@@ -22,52 +22,52 @@ type checker struct {
 }
 
 // Visit implements ast.Visitor. The children of node are visited before.
-func (g *checker) Visit(node *ast.Node) {
-	before := g.firstError
+func (c *checker) Visit(node *ast.Node) {
+	before := c.firstError
 	defer func() {
-		if g.firstError != before {
+		if c.firstError != before {
 			*node = &ast.NilNode{} // prevents later passes from expanding it, such as a range
 		}
 	}()
 	switch n := (*node).(type) {
 	case *ast.BuiltinNode:
 		if !slices.Contains(allowedFunctions(), n.Name) {
-			g.rejectNode(n, fmt.Sprintf("there is no function %q", n.Name), functionHint(n.Name))
+			c.rejectNode(n, fmt.Sprintf("there is no function %q", n.Name), functionHint(n.Name))
 		}
 	case *ast.IdentifierNode:
 		if n.Value == "$env" {
-			g.rejectNode(n, "$env is not supported", "write topic, object or context")
+			c.rejectNode(n, "$env is not supported", "write topic, object or context")
 		}
 	case *ast.BinaryNode:
-		g.checkBinary(n)
+		c.checkBinary(n)
 	case *ast.MemberNode:
 		if _, constant := n.Property.(*ast.StringNode); !constant && isStruct(n.Node.Type()) {
-			g.rejectNode(n, "the name of a member must be literal", "write object.state, or context.hub_id")
+			c.rejectNode(n, "the name of a member must be literal", "write object.state, or context.hub_id")
 		}
 	case *ast.MapNode:
-		g.rejectNode(n, "maps are not supported", "write lists: topic in [\"job.created\"]")
+		c.rejectNode(n, "maps are not supported", "write lists: topic in [\"job.created\"]")
 	case *ast.PredicateNode:
-		g.addBudget(n)
+		c.addBudget(n)
 	}
 }
 
-func (g *checker) checkBinary(n *ast.BinaryNode) {
+func (c *checker) checkBinary(n *ast.BinaryNode) {
 	switch n.Operator {
 	case "..":
-		g.rejectNode(n, "ranges are not supported", "compare with < and >")
+		c.rejectNode(n, "ranges are not supported", "compare with < and >")
 	case "in", "not in":
 		if isStruct(n.Right.Type()) {
-			g.rejectNode(n, "in requires a list", "write \"production\" in context.clusters")
+			c.rejectNode(n, "in requires a list", "write \"production\" in context.clusters")
 		}
 	case "matches":
 		// Other patterns could come from the notification.
 		if _, constant := n.Right.(*ast.StringNode); !constant {
-			g.rejectNode(n, "the pattern after matches must be a text in quotes",
+			c.rejectNode(n, "the pattern after matches must be a text in quotes",
 				"use contains, startsWith or endsWith for other values")
 		}
 	case "+":
 		if !isNumber(n.Left.Type()) || !isNumber(n.Right.Type()) {
-			g.rejectNode(n, "only numbers can be added", "compare the parts one by one, with and")
+			c.rejectNode(n, "only numbers can be added", "compare the parts one by one, with and")
 		}
 	}
 }
@@ -82,7 +82,7 @@ func isStruct(t reflect.Type) bool {
 }
 
 // addBudget inserts a call of chargeIteration before the body of a loop.
-func (g *checker) addBudget(n *ast.PredicateNode) {
+func (c *checker) addBudget(n *ast.PredicateNode) {
 	call := &ast.CallNode{
 		Callee:    &ast.IdentifierNode{Value: chargeName},
 		Arguments: []ast.Node{&ast.IdentifierNode{Value: "(budget)"}},
@@ -94,9 +94,9 @@ func (g *checker) addBudget(n *ast.PredicateNode) {
 }
 
 // rejectNode records the first error in the text.
-func (g *checker) rejectNode(n ast.Node, text, hint string) {
-	if location := n.Location(); g.firstError == nil || location.From < g.location.From {
-		g.firstError, g.location = &Error{Text: text, Hint: hint}, location
+func (c *checker) rejectNode(n ast.Node, text, hint string) {
+	if location := n.Location(); c.firstError == nil || location.From < c.location.From {
+		c.firstError, c.location = &Error{Text: text, Hint: hint}, location
 	}
 }
 

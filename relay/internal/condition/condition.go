@@ -125,12 +125,12 @@ type evaluation struct {
 	budget  evalBudget
 }
 
-func (r *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, error) {
-	r.env.fill(e)
-	r.env.Budget, r.budget = &r.budget, evalBudget{}
-	r.machine.MemoryBudget = conf.DefaultMemoryBudget
-	result, err := r.machine.Run(program, &r.env)
-	r.env = environment{}
+func (ev *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, error) {
+	ev.env.fill(e)
+	ev.env.Budget, ev.budget = &ev.budget, evalBudget{}
+	ev.machine.MemoryBudget = conf.DefaultMemoryBudget
+	result, err := ev.machine.Run(program, &ev.env)
+	ev.env = environment{}
 	if err != nil {
 		return false, evalError(err)
 	}

@@ -33,8 +33,8 @@ type context struct {
 	Containers   []string `expr:"containers"`
 }
 
-func (v *environment) fill(e *relay.Envelope) {
-	v.Topic, v.Object, v.Context = e.Topic, object(e.Object), context(e.Context)
+func (env *environment) fill(e *relay.Envelope) {
+	env.Topic, env.Object, env.Context = e.Topic, object(e.Object), context(e.Context)
 }
 
 // Names in the environment, for hints.

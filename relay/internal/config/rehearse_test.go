@@ -18,7 +18,7 @@ type slowValidator struct {
 	Bad   bool          `koanf:"bad" doc:"Report an error."`
 }
 
-func (r *slowValidator) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+func (s *slowValidator) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	if env.Samples == nil {
 		return relay.Report{}
 	}
@@ -26,10 +26,10 @@ func (r *slowValidator) Check(ctx context.Context, env relay.CheckEnv) relay.Rep
 		return relay.NewReport(errors.New("has no samples"))
 	}
 	select {
-	case <-time.After(r.Takes):
+	case <-time.After(s.Takes):
 	case <-ctx.Done():
 	}
-	if r.Bad {
+	if s.Bad {
 		return relay.NewReport(errors.New("has a mistake"))
 	}
 	return relay.Report{}

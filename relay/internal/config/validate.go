@@ -243,8 +243,8 @@ func parseURLParts(s string) (splitURL, bool) {
 
 // hasStrayAt reports whether an "@" follows the hosts. Then the password probably contains an unescaped "/" or
 // "?", and its end is in the path or query.
-func (a splitURL) hasStrayAt() bool {
-	return a.scheme != "unix" && strings.Contains(a.path+a.query, "@")
+func (s splitURL) hasStrayAt() bool {
+	return s.scheme != "unix" && strings.Contains(s.path+s.query, "@")
 }
 
 // checkRedisURL returns the problem of a Redis URL, or "". The text never contains the URL, because that may

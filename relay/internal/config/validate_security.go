@@ -41,7 +41,7 @@ func (c *Config) SecurityWarnings() []Problem {
 type securityCheck struct{ *yamldoc.Reporter }
 
 // warnWeakCredential warns about a credential that can be guessed. Files that cannot be read now are skipped.
-func (l securityCheck) warnWeakCredential(path string, c credential) {
+func (s securityCheck) warnWeakCredential(path string, c credential) {
 	text, at := c.text, path+"."+c.kind
 	if c.file != "" {
 		at = path + "." + c.kind + "_file"
@@ -53,9 +53,9 @@ func (l securityCheck) warnWeakCredential(path string, c credential) {
 	switch {
 	case text == "":
 	case isCommonSecret(text):
-		l.Warn(at, "is easy to guess", "make a random one with hubrelay keys new")
+		s.Warn(at, "is easy to guess", "make a random one with hubrelay keys new")
 	case len(text) < strongKeyLength:
-		l.Warn(at, fmt.Sprintf("has fewer than %d characters", strongKeyLength),
+		s.Warn(at, fmt.Sprintf("has fewer than %d characters", strongKeyLength),
 			"make a random one with hubrelay keys new")
 	}
 }
@@ -80,26 +80,26 @@ func isCommonSecret(s string) bool {
 	return strings.Trim(rest, "-_. 0123456789!") == "" && len(rest) < len(s)/2
 }
 
-func (l securityCheck) warnPlaintextRedis(address string) {
+func (s securityCheck) warnPlaintextRedis(address string) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "redis" && !strings.HasPrefix(u.Scheme, "redis+") || u.Host == "" {
 		return
 	}
 	if host := u.Hostname(); !isLoopback(host + ":0") {
-		l.Warn("redis.url", "sends its password and all events unencrypted to another machine",
+		s.Warn("redis.url", "sends its password and all events unencrypted to another machine",
 			"use rediss://, or a network that others cannot read")
 	}
 }
 
 // warnReadableFile warns if every user of the machine can read a file that contains secrets.
-func (l securityCheck) warnReadableFile(inlineSecrets []string) {
-	info, err := os.Stat(l.File)
+func (s securityCheck) warnReadableFile(inlineSecrets []string) {
+	info, err := os.Stat(s.File)
 	if err != nil || info.Mode().Perm()&0o004 == 0 {
 		return
 	}
 	for _, path := range inlineSecrets {
-		l.Warn(path, "is a secret in a file that every user of this machine can read",
-			"chmod o-r "+l.File+", or read the secret from the environment or another file")
+		s.Warn(path, "is a secret in a file that every user of this machine can read",
+			"chmod o-r "+s.File+", or read the secret from the environment or another file")
 	}
 }
 

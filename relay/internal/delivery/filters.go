@@ -59,24 +59,24 @@ type monitoredCondition struct {
 	suppressed int       // failures without a log record
 }
 
-func (w *monitoredCondition) evaluate(e *relay.Envelope) (bool, error) {
-	passes, err := w.condition(e)
+func (m *monitoredCondition) evaluate(e *relay.Envelope) (bool, error) {
+	passes, err := m.condition(e)
 	if err != nil {
-		w.count()
-		w.logFailure(e, err)
+		m.count()
+		m.logFailure(e, err)
 	}
 	return passes, err
 }
 
-func (w *monitoredCondition) logFailure(e *relay.Envelope, err error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.suppressed++
-	now := w.now()
-	if now.Before(w.next) {
+func (m *monitoredCondition) logFailure(e *relay.Envelope, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.suppressed++
+	now := m.now()
+	if now.Before(m.next) {
 		return
 	}
-	w.log.Warn("condition failed, the sink receives the event",
-		"error", err, "topic", e.Topic, "object_id", relay.Truncate(e.Object.ID, 80), "failure_count", w.suppressed)
-	w.next, w.suppressed = now.Add(failureLogInterval), 0
+	m.log.Warn("condition failed, the sink receives the event",
+		"error", err, "topic", e.Topic, "object_id", relay.Truncate(e.Object.ID, 80), "failure_count", m.suppressed)
+	m.next, m.suppressed = now.Add(failureLogInterval), 0
 }

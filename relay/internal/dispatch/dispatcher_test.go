@@ -392,9 +392,9 @@ type countedQueues struct {
 	enqueues atomic.Int64
 }
 
-func (l *countedQueues) Enqueue(ctx context.Context, e queue.EnqueueRequest) (queue.EnqueueResult, error) {
-	l.enqueues.Add(1)
-	return l.Store.Enqueue(ctx, e)
+func (c *countedQueues) Enqueue(ctx context.Context, e queue.EnqueueRequest) (queue.EnqueueResult, error) {
+	c.enqueues.Add(1)
+	return c.Store.Enqueue(ctx, e)
 }
 
 // Entries that no sink matches are skipped together, and the stored position follows.

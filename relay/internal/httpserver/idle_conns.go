@@ -20,27 +20,27 @@ type newConns struct {
 }
 
 // onState is the ConnState function of the http.Server.
-func (s *newConns) onState(conn net.Conn, state http.ConnState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (n *newConns) onState(conn net.Conn, state http.ConnState) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	switch {
 	case state != http.StateNew:
-		delete(s.conns, conn)
-	case s.closed:
+		delete(n.conns, conn)
+	case n.closed:
 		_ = conn.Close()
 	default:
-		if s.conns == nil {
-			s.conns = make(map[net.Conn]struct{})
+		if n.conns == nil {
+			n.conns = make(map[net.Conn]struct{})
 		}
-		s.conns[conn] = struct{}{}
+		n.conns[conn] = struct{}{}
 	}
 }
 
-func (s *newConns) closeAll() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
-	for conn := range s.conns {
+func (n *newConns) closeAll() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.closed = true
+	for conn := range n.conns {
 		if !hasUnreadData(conn) {
 			_ = conn.Close()
 		}

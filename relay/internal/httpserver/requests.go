@@ -132,8 +132,8 @@ func (c *limitedConn) serveHTTP2(next http.Handler, w http.ResponseWriter, r *ht
 }
 
 // beginRequest reports whether the request is within the limits.
-func (q *http2Request) beginRequest() bool {
-	c, l := q.conn, q.conn.limiter
+func (h *http2Request) beginRequest() bool {
+	c, l := h.conn, h.conn.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.handlers++
@@ -151,7 +151,7 @@ func (q *http2Request) beginRequest() bool {
 		})
 		return false
 	}
-	q.counted = true
+	h.counted = true
 	l.countRequests(c, 1)
 	return true
 }
@@ -299,13 +299,13 @@ func (l *connLimiter) closeBusiest(minimum int) bool {
 
 // endRequest ends a request that the client may have reset. After too many resets it blocks the address for blockTime, and
 // the caller must close the connection. Trusted proxies have no limit of resets, because they pass on the resets of many clients.
-func (q *http2Request) endRequest(reset bool) (tooManyResets bool) {
-	c, l := q.conn, q.conn.limiter
+func (h *http2Request) endRequest(reset bool) (tooManyResets bool) {
+	c, l := h.conn, h.conn.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	q.leaveLimits()
+	h.leaveLimits()
 	c.handlers--
-	if q.ending {
+	if h.ending {
 		c.ending--
 	}
 	if !reset {
@@ -330,13 +330,13 @@ func (q *http2Request) endRequest(reset bool) (tooManyResets bool) {
 }
 
 // leaveLimits ends the count of a request. It may be called twice. The caller holds connLimiter.mu.
-func (q *http2Request) leaveLimits() {
-	if !q.counted {
+func (h *http2Request) leaveLimits() {
+	if !h.counted {
 		return
 	}
-	q.counted = false
-	if q.conn.requests > 0 { // closeBusiest has not ended the count
-		q.conn.limiter.countRequests(q.conn, -1)
+	h.counted = false
+	if h.conn.requests > 0 { // closeBusiest has not ended the count
+		h.conn.limiter.countRequests(h.conn, -1)
 	}
 }
 

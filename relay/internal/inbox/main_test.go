@@ -29,7 +29,7 @@ type testInbox struct {
 }
 
 // Keys returns the names of the keys.
-func (b *testInbox) Keys() keyspace.Space { return b.Store.Keys() }
+func (t *testInbox) Keys() keyspace.Space { return t.Store.Keys() }
 
 func newTestInbox(c *redisconn.Conn) *testInbox { return &testInbox{c, NewStore(c, c.Keys())} }
 

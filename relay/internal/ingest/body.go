@@ -75,63 +75,63 @@ func (d *Decoder) DecodeBody(contentType string, body []byte, def Defaults) ([]r
 // typicalSize is the estimated size of a notification in bytes, to allocate the slice of a batch once.
 const typicalSize = 256
 
-func (f *decodeState) readArray() ([]relay.Notification, *relay.Error) {
-	f.pos++
-	f.skipSpaces()
-	if f.peek() == ']' {
-		f.pos++
-		if err := f.expectEnd(); err != nil {
+func (d *decodeState) readArray() ([]relay.Notification, *relay.Error) {
+	d.pos++
+	d.skipSpaces()
+	if d.peek() == ']' {
+		d.pos++
+		if err := d.expectEnd(); err != nil {
 			return nil, err
 		}
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the array is empty; send at least one event")
 	}
-	ns := make([]relay.Notification, 0, len(f.data)/typicalSize+1)
+	ns := make([]relay.Notification, 0, len(d.data)/typicalSize+1)
 	for {
-		n, err := f.readNotification(len(ns))
+		n, err := d.readNotification(len(ns))
 		if err != nil {
 			return nil, err
 		}
 		ns = append(ns, n)
-		f.skipSpaces()
-		switch f.peek() {
+		d.skipSpaces()
+		switch d.peek() {
 		case ',':
-			f.pos++
-			f.skipSpaces()
+			d.pos++
+			d.skipSpaces()
 		case ']':
-			f.pos++
-			if err := f.expectEnd(); err != nil {
+			d.pos++
+			if err := d.expectEnd(); err != nil {
 				return nil, err
 			}
 			return ns, nil
 		default:
-			f.syntaxError("expected ',' or ']' after an event, found " + f.describeNext())
-			return nil, f.scanError(noBatchIndex)
+			d.syntaxError("expected ',' or ']' after an event, found " + d.describeNext())
+			return nil, d.scanError(noBatchIndex)
 		}
 	}
 }
 
 // readLines sets data to the end of each line in turn, so positions refer to the complete body.
-func (f *decodeState) readLines() ([]relay.Notification, *relay.Error) {
-	body := f.data
+func (d *decodeState) readLines() ([]relay.Notification, *relay.Error) {
+	body := d.data
 	ns := make([]relay.Notification, 0, len(body)/typicalSize+1)
 	for start := 0; start < len(body); {
 		end := len(body)
 		if i := bytes.IndexByte(body[start:], '\n'); i >= 0 {
 			end = start + i
 		}
-		f.data, f.pos = body[:end], start
+		d.data, d.pos = body[:end], start
 		start = end + 1
-		f.skipSpaces()
-		if f.pos == end {
+		d.skipSpaces()
+		if d.pos == end {
 			continue
 		}
-		n, err := f.readNotification(len(ns))
+		n, err := d.readNotification(len(ns))
 		if err != nil {
 			return nil, err
 		}
-		if f.skipSpaces(); f.pos < end {
-			f.syntaxError("expected the end of the line after the event, found " + f.describeNext())
-			return nil, f.scanError(len(ns))
+		if d.skipSpaces(); d.pos < end {
+			d.syntaxError("expected the end of the line after the event, found " + d.describeNext())
+			return nil, d.scanError(len(ns))
 		}
 		ns = append(ns, n)
 	}

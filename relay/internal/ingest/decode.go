@@ -167,13 +167,13 @@ type decodeState struct {
 	out []byte
 }
 
-func (f *decodeState) reset() {
-	f.problem = nil
-	f.topic, f.topicGiven, f.contextGiven, f.traced = "", false, false, false
-	f.object, f.hub, f.account, f.lists = [3]stringField{}, stringField{}, stringField{}, [4]byteSpan{}
-	f.via, f.hops, f.returned = byteSpan{}, 0, false
-	f.restTop, f.restObject, f.restContext = f.restTop[:0], f.restObject[:0], f.restContext[:0]
-	f.memberNames, f.scratch, f.out, f.depth, f.err = f.memberNames[:0], f.scratch[:0], f.out[:0], 0, scanError{}
+func (d *decodeState) reset() {
+	d.problem = nil
+	d.topic, d.topicGiven, d.contextGiven, d.traced = "", false, false, false
+	d.object, d.hub, d.account, d.lists = [3]stringField{}, stringField{}, stringField{}, [4]byteSpan{}
+	d.via, d.hops, d.returned = byteSpan{}, 0, false
+	d.restTop, d.restObject, d.restContext = d.restTop[:0], d.restObject[:0], d.restContext[:0]
+	d.memberNames, d.scratch, d.out, d.depth, d.err = d.memberNames[:0], d.scratch[:0], d.out[:0], 0, scanError{}
 }
 
 // maxTokenCut is the maximum distance from the end of the data to the position of an error that a cut token causes. The
@@ -184,82 +184,82 @@ const maxTokenCut = 2 * unicodeEscapeLen
 const noBatchIndex = -1
 
 // readNotification reads the value at pos.
-func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Error) {
-	f.reset()
+func (d *decodeState) readNotification(index int) (relay.Notification, *relay.Error) {
+	d.reset()
 	if index == MaxBatch {
 		return relay.Notification{}, relay.NewError(relay.CodeTooLarge, fmt.Sprintf(
 			"a request has at most %d events; send the others in another request", MaxBatch)).
 			WithExtra("max_notifications", MaxBatch)
 	}
-	start, limit := f.pos, MaxNotification
-	if f.relayed {
+	start, limit := d.pos, MaxNotification
+	if d.relayed {
 		limit += relayOverhead
 	}
 	// Scanning stops at the limit, because the names of a hostile object need much more memory than their text.
-	all := f.data
-	f.data = all[:min(len(all), start+limit+1)]
-	scanned, c := false, f.peek()
+	all := d.data
+	d.data = all[:min(len(all), start+limit+1)]
+	scanned, c := false, d.peek()
 	if c == '{' {
-		scanned = f.scanObject(f.topMember)
+		scanned = d.scanObject(d.topMember)
 	} else {
-		scanned = f.scanValue()
+		scanned = d.scanValue()
 	}
-	isCut := len(f.data) < len(all) && f.err.pos > start+limit-maxTokenCut
-	f.data = all
+	isCut := len(d.data) < len(all) && d.err.pos > start+limit-maxTokenCut
+	d.data = all
 	switch {
-	case scanned && f.pos-start > limit, !scanned && isCut:
+	case scanned && d.pos-start > limit, !scanned && isCut:
 		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("an event has at most %d bytes, this one has more", limit))
 		return relay.Notification{}, withIndex(err, index)
 	case !scanned:
-		if c != '{' && f.err.pos == start { // no JSON value at all
-			f.err.detail = "not JSON: " + f.err.detail
+		if c != '{' && d.err.pos == start { // no JSON value at all
+			d.err.detail = "not JSON: " + d.err.detail
 		}
-		return relay.Notification{}, f.scanError(index)
+		return relay.Notification{}, d.scanError(index)
 	case c != '{':
 		return relay.Notification{}, withIndex(wrongType("an event", "an object", c), index)
 	}
-	if err := f.validate(); err != nil {
+	if err := d.validate(); err != nil {
 		return relay.Notification{}, withIndex(err, index)
 	}
-	return f.normalize(), nil
+	return d.normalize(), nil
 }
 
 // expectEnd rejects data after the value.
-func (f *decodeState) expectEnd() *relay.Error {
-	f.skipSpaces()
-	if f.pos == len(f.data) {
+func (d *decodeState) expectEnd() *relay.Error {
+	d.skipSpaces()
+	if d.pos == len(d.data) {
 		return nil
 	}
-	f.syntaxError(
-		"expected the end, found " + f.describeNext() +
+	d.syntaxError(
+		"expected the end, found " + d.describeNext() +
 			"; send several events as a JSON array or as application/x-ndjson",
 	)
-	return f.scanError(noBatchIndex)
+	return d.scanError(noBatchIndex)
 }
 
 // validate completes hub and account and returns the first error.
-func (f *decodeState) validate() *relay.Error {
+func (d *decodeState) validate() *relay.Error {
 	switch {
-	case f.problem != nil:
-		return f.problem
-	case !f.topicGiven:
+	case d.problem != nil:
+		return d.problem
+	case !d.topicGiven:
 		return relay.NewError(relay.CodeMissingArgument, "the event has no topic").WithPointer("/topic")
-	case !f.contextGiven && f.def.Hub == "":
+	case !d.contextGiven && d.def.Hub == "":
 		return relay.NewError(relay.CodeMissingArgument, "the event has no context").WithPointer("/context")
-	case !f.hub.given && f.def.Hub == "":
+	case !d.hub.given && d.def.Hub == "":
 		return relay.NewError(relay.CodeMissingArgument, "the context has no hub_id").WithPointer("/context/hub_id")
-	case f.hub.given && len(f.hub.value) == 0:
+	case d.hub.given && len(d.hub.value) == 0:
 		return relay.NewError(relay.CodeInvalidArgument, "context/hub_id is empty").WithPointer("/context/hub_id")
-	case f.hub.given && f.def.Hub != "" && string(f.hub.value) != f.def.Hub:
+	case d.hub.given && d.def.Hub != "" && string(d.hub.value) != d.def.Hub:
 		subject := "the request is for"
-		if f.relayed {
+		if d.relayed {
 			subject = "the source reads"
 		}
 		return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("context/hub_id is %q, but %s the hub %q",
 			relay.Truncate(
-				string(f.hub.value), 64,
-			), subject, relay.Truncate(f.def.Hub, 64))).WithPointer("/context/hub_id")
-	case len(f.account.value) > 0 && !f.anyAccount() && string(f.account.value) != f.def.Account:
+				string(d.hub.value), 64,
+			), subject, relay.Truncate(d.def.Hub, 64))).WithPointer("/context/hub_id")
+	case len(d.account.value) > 0 && !d.anyAccount() && string(d.account.value) != d.def.Account:
 		return relay.NewError(relay.CodeInvalidArgument,
 			"context/account_id is not the account of the key; omit it, or use a key for all accounts").WithPointer(
 			"/context/account_id",
@@ -268,56 +268,56 @@ func (f *decodeState) validate() *relay.Error {
 	return nil
 }
 
-func (f *decodeState) anyAccount() bool { return f.def.AnyAccount || f.def.Account == "*" }
+func (d *decodeState) anyAccount() bool { return d.def.AnyAccount || d.def.Account == "*" }
 
 // normalize writes the normal form. It cannot fail.
-func (f *decodeState) normalize() relay.Notification {
-	n := relay.Notification{ID: f.decoder.ids.next(), Topic: f.topic, Hub: f.def.Hub}
-	if f.hub.given && f.def.Hub == "" {
-		n.Hub = string(f.hub.value)
+func (d *decodeState) normalize() relay.Notification {
+	n := relay.Notification{ID: d.decoder.ids.next(), Topic: d.topic, Hub: d.def.Hub}
+	if d.hub.given && d.def.Hub == "" {
+		n.Hub = string(d.hub.value)
 	}
 	switch {
-	case f.anyAccount():
-		n.Account = string(f.account.value)
+	case d.anyAccount():
+		n.Account = string(d.account.value)
 	default:
-		n.Account = f.def.Account
+		n.Account = d.def.Account
 	}
-	b := append(f.out, `{"topic":"`...)
-	b = append(b, f.topic...) // topics need no escapes
+	b := append(d.out, `{"topic":"`...)
+	b = append(b, d.topic...) // topics need no escapes
 	b = append(b, `","object":{"id":`...)
-	b = f.appendWord(b, &f.object[0], n.ID)
+	b = d.appendWord(b, &d.object[0], n.ID)
 	b = append(b, `,"state":`...)
-	b = f.appendWord(b, &f.object[1], "")
+	b = d.appendWord(b, &d.object[1], "")
 	b = append(b, `,"error":`...)
-	b = f.appendWord(b, &f.object[2], "")
-	b = f.appendRest(b, f.restObject)
+	b = d.appendWord(b, &d.object[2], "")
+	b = d.appendRest(b, d.restObject)
 	b = append(b, `},"context":{"hub_id":`...)
-	b = f.appendWord(b, &f.hub, n.Hub)
+	b = d.appendWord(b, &d.hub, n.Hub)
 	b = append(b, `,"account_id":`...)
-	b = f.appendWord(b, &f.account, n.Account)
+	b = d.appendWord(b, &d.account, n.Account)
 	b = append(b, `,"environments":`...)
-	b = f.appendList(b, f.lists[0])
+	b = d.appendList(b, d.lists[0])
 	b = append(b, `,"dns_zones":`...)
-	b = f.appendList(b, f.lists[1])
+	b = d.appendList(b, d.lists[1])
 	b = append(b, `,"clusters":`...)
-	b = f.appendList(b, f.lists[2])
+	b = d.appendList(b, d.lists[2])
 	b = append(b, `,"containers":`...)
-	b = f.appendList(b, f.lists[3])
-	b = f.appendRest(b, f.restContext)
+	b = d.appendList(b, d.lists[3])
+	b = d.appendRest(b, d.restContext)
 	b = append(b, `},"flags":null`...)
-	b = f.appendRest(b, f.restTop)
-	b = f.appendVia(b)
-	b = f.appendTrace(b)
+	b = d.appendRest(b, d.restTop)
+	b = d.appendVia(b)
+	b = d.appendTrace(b)
 	b = append(b, '}')
-	f.out = b
+	d.out = b
 	n.Data = bytes.Clone(b)
 	return n
 }
 
 // appendTrace appends the trace of the request if the notification has none.
-func (f *decodeState) appendTrace(b []byte) []byte {
-	trace := f.def.Trace
-	if trace.Parent == "" || f.traced {
+func (d *decodeState) appendTrace(b []byte) []byte {
+	trace := d.def.Trace
+	if trace.Parent == "" || d.traced {
 		return b
 	}
 	b = appendQuoted(append(b, `,"traceparent":`...), trace.Parent)
@@ -328,30 +328,30 @@ func (f *decodeState) appendTrace(b []byte) []byte {
 }
 
 // appendWord appends the original string, or def if it is missing or empty.
-func (f *decodeState) appendWord(b []byte, w *stringField, def string) []byte {
+func (d *decodeState) appendWord(b []byte, w *stringField, def string) []byte {
 	if len(w.value) == 0 {
 		return appendQuoted(b, def)
 	}
-	return append(b, f.data[w.span.start:w.span.end]...)
+	return append(b, d.data[w.span.start:w.span.end]...)
 }
 
-func (f *decodeState) appendList(b []byte, list byteSpan) []byte {
+func (d *decodeState) appendList(b []byte, list byteSpan) []byte {
 	if list.end == 0 {
 		return append(b, "[]"...)
 	}
-	return f.appendSpan(b, list)
+	return d.appendSpan(b, list)
 }
 
-func (f *decodeState) appendRest(b []byte, rest []byteSpan) []byte {
+func (d *decodeState) appendRest(b []byte, rest []byteSpan) []byte {
 	for _, member := range rest {
 		b = append(b, ',')
-		b = f.appendSpan(b, member)
+		b = d.appendSpan(b, member)
 	}
 	return b
 }
 
-func (f *decodeState) appendSpan(b []byte, s byteSpan) []byte {
-	part := f.data[s.start:s.end]
+func (d *decodeState) appendSpan(b []byte, s byteSpan) []byte {
+	part := d.data[s.start:s.end]
 	if s.hasSpaces {
 		return appendCompact(b, part)
 	}

@@ -9,134 +9,134 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func (f *decodeState) topMember(name []byte, start int) bool {
+func (d *decodeState) topMember(name []byte, start int) bool {
 	switch string(name) {
 	case "topic":
-		return f.readTopic()
+		return d.readTopic()
 	case "object":
-		return f.readObject("object", f.objectMember)
+		return d.readObject("object", d.objectMember)
 	case "context":
-		f.contextGiven = f.peek() != 'n'
-		return f.readObject("context", f.contextMember)
+		d.contextGiven = d.peek() != 'n'
+		return d.readObject("context", d.contextMember)
 	case "flags", "cursor", "id", "time": // the relay sets them
-		return f.scanValue()
+		return d.scanValue()
 	case relayPathMember:
-		if f.relayed {
-			return f.readVia()
+		if d.relayed {
+			return d.readVia()
 		}
-		return f.recordUnknown(&f.restTop, start)
+		return d.recordUnknown(&d.restTop, start)
 	default:
-		f.traced = f.traced || string(name) == "traceparent" || string(name) == "tracestate"
-		return f.recordUnknown(&f.restTop, start)
+		d.traced = d.traced || string(name) == "traceparent" || string(name) == "tracestate"
+		return d.recordUnknown(&d.restTop, start)
 	}
 }
 
-func (f *decodeState) objectMember(name []byte, start int) bool {
+func (d *decodeState) objectMember(name []byte, start int) bool {
 	switch string(name) {
 	case "id":
-		return f.readIdentifier(&f.object[0], "/object/id")
+		return d.readIdentifier(&d.object[0], "/object/id")
 	case "state":
-		return f.readWord(&f.object[1], "/object/state")
+		return d.readWord(&d.object[1], "/object/state")
 	case "error":
-		return f.readWord(&f.object[2], "/object/error")
+		return d.readWord(&d.object[2], "/object/error")
 	default:
-		return f.recordUnknown(&f.restObject, start)
+		return d.recordUnknown(&d.restObject, start)
 	}
 }
 
-func (f *decodeState) contextMember(name []byte, start int) bool {
+func (d *decodeState) contextMember(name []byte, start int) bool {
 	switch string(name) {
 	case "hub_id":
-		return f.readIdentifier(&f.hub, "/context/hub_id")
+		return d.readIdentifier(&d.hub, "/context/hub_id")
 	case "account_id":
-		return f.readIdentifier(&f.account, "/context/account_id")
+		return d.readIdentifier(&d.account, "/context/account_id")
 	case "environments":
-		return f.readList(0, "/context/environments")
+		return d.readList(0, "/context/environments")
 	case "dns_zones":
-		return f.readList(1, "/context/dns_zones")
+		return d.readList(1, "/context/dns_zones")
 	case "clusters":
-		return f.readList(2, "/context/clusters")
+		return d.readList(2, "/context/clusters")
 	case "containers":
-		return f.readList(3, "/context/containers")
+		return d.readList(3, "/context/containers")
 	default:
-		return f.recordUnknown(&f.restContext, start)
+		return d.recordUnknown(&d.restContext, start)
 	}
 }
 
-func (f *decodeState) recordUnknown(rest *[]byteSpan, start int) bool {
-	if !f.scanValue() {
+func (d *decodeState) recordUnknown(rest *[]byteSpan, start int) bool {
+	if !d.scanValue() {
 		return false
 	}
-	*rest = append(*rest, f.spanFrom(start))
+	*rest = append(*rest, d.spanFrom(start))
 	return true
 }
 
 // readObject reads an object of the envelope. Null counts as missing.
-func (f *decodeState) readObject(name string, visit func([]byte, int) bool) bool {
-	c := f.peek()
+func (d *decodeState) readObject(name string, visit func([]byte, int) bool) bool {
+	c := d.peek()
 	if c == '{' {
-		return f.scanObject(visit)
+		return d.scanObject(visit)
 	}
-	return f.readMissing("/"+name, "an object", c)
+	return d.readMissing("/"+name, "an object", c)
 }
 
 // readMissing reads a value of the wrong type that starts with c. Null counts as missing, other values are errors.
-func (f *decodeState) readMissing(pointer, want string, c byte) bool {
-	if !f.scanValue() {
+func (d *decodeState) readMissing(pointer, want string, c byte) bool {
+	if !d.scanValue() {
 		return false
 	}
 	if c != 'n' {
-		f.setProblem(wrongType(pointer[1:], want, c).WithPointer(pointer))
+		d.setProblem(wrongType(pointer[1:], want, c).WithPointer(pointer))
 	}
 	return true
 }
 
 // readWord reads a string. Null counts as missing.
-func (f *decodeState) readWord(w *stringField, pointer string) bool {
-	start, c := f.pos, f.peek()
+func (d *decodeState) readWord(w *stringField, pointer string) bool {
+	start, c := d.pos, d.peek()
 	if c != '"' {
-		return f.readMissing(pointer, "a string", c)
+		return d.readMissing(pointer, "a string", c)
 	}
-	t, ok := f.scanString()
+	t, ok := d.scanString()
 	if !ok {
 		return false
 	}
-	value, ok := f.unescapeString(t)
+	value, ok := d.unescapeString(t)
 	if !ok {
-		f.setProblem(
+		d.setProblem(
 			relay.NewError(relay.CodeInvalidArgument, "the string has half of a surrogate pair").WithPointer(pointer),
 		)
 		return true
 	}
-	*w = stringField{span: f.spanFrom(start), value: value, given: true}
+	*w = stringField{span: d.spanFrom(start), value: value, given: true}
 	return true
 }
 
-func (f *decodeState) readTopic() bool {
+func (d *decodeState) readTopic() bool {
 	var w stringField
-	if !f.readWord(&w, "/topic") {
+	if !d.readWord(&w, "/topic") {
 		return false
 	}
 	if !w.given {
 		return true
 	}
-	f.topicGiven = true
-	topic, ok := f.decoder.catalog.Lookup(w.value)
+	d.topicGiven = true
+	topic, ok := d.decoder.catalog.Lookup(w.value)
 	if ok {
-		f.topic = topic
+		d.topic = topic
 	} else {
-		f.setProblem(f.decoder.unknownTopic(string(w.value)))
+		d.setProblem(d.decoder.unknownTopic(string(w.value)))
 	}
 	return true
 }
 
 // readIdentifier reads an identifier. An empty string counts as missing; validate rejects an empty hub.
-func (f *decodeState) readIdentifier(w *stringField, pointer string) bool {
-	if !f.readWord(w, pointer) {
+func (d *decodeState) readIdentifier(w *stringField, pointer string) bool {
+	if !d.readWord(w, pointer) {
 		return false
 	}
 	if problem := identifierProblem(w.value); w.given && len(w.value) > 0 && problem != "" {
-		f.setProblem(relay.NewError(relay.CodeInvalidArgument, pointer[1:]+" "+problem).WithPointer(pointer))
+		d.setProblem(relay.NewError(relay.CodeInvalidArgument, pointer[1:]+" "+problem).WithPointer(pointer))
 	}
 	return true
 }
@@ -166,46 +166,46 @@ func identifierProblem(id []byte) string {
 }
 
 // readList reads an array of identifiers. Null counts as missing.
-func (f *decodeState) readList(index int, pointer string) bool {
-	start, c := f.pos, f.peek()
+func (d *decodeState) readList(index int, pointer string) bool {
+	start, c := d.pos, d.peek()
 	if c != '[' {
-		return f.readMissing(pointer, "an array of strings", c)
+		return d.readMissing(pointer, "an array of strings", c)
 	}
-	ok := f.scanArray(func(i int) bool {
-		c := f.peek()
+	ok := d.scanArray(func(i int) bool {
+		c := d.peek()
 		if c != '"' {
-			if !f.scanValue() {
+			if !d.scanValue() {
 				return false
 			}
-			f.wrongElement(pointer, i, "must be a string, not "+jsontype.Name(c))
+			d.wrongElement(pointer, i, "must be a string, not "+jsontype.Name(c))
 			return true
 		}
-		t, ok := f.scanString()
+		t, ok := d.scanString()
 		if !ok {
 			return false
 		}
-		value, ok := f.unescapeString(t)
+		value, ok := d.unescapeString(t)
 		if !ok {
-			f.wrongElement(pointer, i, "has half of a surrogate pair")
+			d.wrongElement(pointer, i, "has half of a surrogate pair")
 		} else if problem := identifierProblem(value); problem != "" {
-			f.wrongElement(pointer, i, problem)
+			d.wrongElement(pointer, i, problem)
 		}
 		return true
 	})
-	f.lists[index] = f.spanFrom(start)
+	d.lists[index] = d.spanFrom(start)
 	return ok
 }
 
-func (f *decodeState) wrongElement(pointer string, index int, problem string) {
-	if f.problem != nil {
+func (d *decodeState) wrongElement(pointer string, index int, problem string) {
+	if d.problem != nil {
 		return
 	}
 	element := pointer + "/" + strconv.Itoa(index)
-	f.setProblem(relay.NewError(relay.CodeInvalidArgument, element[1:]+" "+problem).WithPointer(element))
+	d.setProblem(relay.NewError(relay.CodeInvalidArgument, element[1:]+" "+problem).WithPointer(element))
 }
 
-func (f *decodeState) setProblem(err *relay.Error) {
-	if f.problem == nil {
-		f.problem = err
+func (d *decodeState) setProblem(err *relay.Error) {
+	if d.problem == nil {
+		d.problem = err
 	}
 }

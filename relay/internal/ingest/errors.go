@@ -13,15 +13,15 @@ import (
 
 // scanError converts the error of the scanner. It adds the path to the value and, for syntax errors, line and
 // column.
-func (f *decodeState) scanError(index int) *relay.Error {
-	slices.Reverse(f.err.path)
-	pointer := relay.JSONPointer(f.err.path...)
-	detail := f.err.detail
-	if f.err.code == relay.CodeInvalidSyntax {
-		line, column := lineColumn(f.data, f.err.pos)
+func (d *decodeState) scanError(index int) *relay.Error {
+	slices.Reverse(d.err.path)
+	pointer := relay.JSONPointer(d.err.path...)
+	detail := d.err.detail
+	if d.err.code == relay.CodeInvalidSyntax {
+		line, column := lineColumn(d.data, d.err.pos)
 		detail = fmt.Sprintf("line %d, column %d: %s", line, column, detail)
 	}
-	return withIndex(relay.NewError(f.err.code, detail).WithPointer(pointer), index)
+	return withIndex(relay.NewError(d.err.code, detail).WithPointer(pointer), index)
 }
 
 // lineColumn returns the line and the column in characters, both from 1.

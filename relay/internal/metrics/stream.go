@@ -112,17 +112,17 @@ type queueGauges struct {
 }
 
 // Describe implements [prometheus.Collector].
-func (w *queueGauges) Describe(ch chan<- *prometheus.Desc) {
-	ch <- w.clients
-	ch <- w.bytes
+func (q *queueGauges) Describe(ch chan<- *prometheus.Desc) {
+	ch <- q.clients
+	ch <- q.bytes
 }
 
 // Collect implements [prometheus.Collector].
-func (w *queueGauges) Collect(ch chan<- prometheus.Metric) {
+func (q *queueGauges) Collect(ch chan<- prometheus.Metric) {
 	var clients, bytes int
-	if ask := w.ask.Load(); ask != nil {
+	if ask := q.ask.Load(); ask != nil {
 		clients, bytes = (*ask)()
 	}
-	ch <- prometheus.MustNewConstMetric(w.clients, prometheus.GaugeValue, float64(clients))
-	ch <- prometheus.MustNewConstMetric(w.bytes, prometheus.GaugeValue, float64(bytes))
+	ch <- prometheus.MustNewConstMetric(q.clients, prometheus.GaugeValue, float64(clients))
+	ch <- prometheus.MustNewConstMetric(q.bytes, prometheus.GaugeValue, float64(bytes))
 }

@@ -19,26 +19,26 @@ var errDriverStalled = errors.New("the driver made no progress")
 // callDriver calls the driver once and stores the progress that it reports. It returns the error of the driver, or
 // the reason why the call was stopped. A driver without progress for StallTimeout is stopped, and the outcome of
 // the migration is unknown. If the job is canceled, the call is stopped and callDriver returns errCanceled.
-func (h *jobRunner) callDriver(ctx context.Context) error {
+func (j *jobRunner) callDriver(ctx context.Context) error {
 	driverCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stall := time.AfterFunc(h.worker.o.StallTimeout, func() { cancel(errDriverStalled) })
+	stall := time.AfterFunc(j.worker.o.StallTimeout, func() { cancel(errDriverStalled) })
 	defer stall.Stop()
-	buffer := newProgressBuffer(h.job, func() { stall.Reset(h.worker.o.StallTimeout) })
+	buffer := newProgressBuffer(j.job, func() { stall.Reset(j.worker.o.StallTimeout) })
 	done := make(chan error, 1)
-	m := h.job.toMigration()
-	go func() { done <- h.worker.o.Driver.Migrate(driverCtx, m, buffer.add) }()
-	canceled := h.canceled
-	if h.job.undo {
+	m := j.job.toMigration()
+	go func() { done <- j.worker.o.Driver.Migrate(driverCtx, m, buffer.add) }()
+	canceled := j.canceled
+	if j.job.undo {
 		canceled = nil
 	}
-	tick := time.NewTicker(h.worker.timings.progressInterval)
+	tick := time.NewTicker(j.worker.timings.progressInterval)
 	defer tick.Stop()
 	for {
 		select {
 		case err := <-done:
 			if ctx.Err() == nil {
-				_ = h.saveProgress(ctx, buffer) // the final state is stored even if this fails
+				_ = j.saveProgress(ctx, buffer) // the final state is stored even if this fails
 			}
 			if !errors.Is(err, context.Canceled) && !relay.IsIndeterminate(err) {
 				return err
@@ -49,7 +49,7 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 			case errors.Is(cause, errDriverStalled):
 				return relay.Indeterminate(fmt.Errorf("the driver made no progress for %s and was stopped "+
 					"(migration.stall_timeout): %w",
-					h.worker.o.StallTimeout, err))
+					j.worker.o.StallTimeout, err))
 			}
 			return err
 		case <-canceled:
@@ -58,10 +58,10 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 		case <-buffer.flushNow:
 		case <-tick.C:
 		}
-		if err := h.saveProgress(ctx, buffer); err != nil {
+		if err := j.saveProgress(ctx, buffer); err != nil {
 			cancel(err)
 			driverErr := <-done
-			h.log.Info("driver call was stopped", "reason", err, "driver_error", driverErr)
+			j.log.Info("driver call was stopped", "reason", err, "driver_error", driverErr)
 			// Without an error, the migration was completed before the stop. finishJob checks that this worker still
 			// holds the job.
 			if driverErr == nil {
@@ -73,20 +73,20 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 }
 
 // saveProgress stores the reported progress together with its events.
-func (h *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
+func (j *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
 	var u jobUpdate
-	e := h.newEvents()
+	e := j.newEvents()
 	for _, p := range r.drain() {
 		text, err := encodeProgress(p)
 		if err != nil {
-			h.log.Error("could not encode migration progress", "error", err)
+			j.log.Error("could not encode migration progress", "error", err)
 			continue
 		}
-		h.job.Progress[p.Step] = p
+		j.job.Progress[p.Step] = p
 		u.fields = append(u.fields, stepField+p.Step, text)
-		for _, s := range h.job.Steps {
+		for _, s := range j.job.Steps {
 			if s.ID == p.Step {
-				e.addTask(h.job.taskView(s, false))
+				e.addTask(j.job.taskView(s, false))
 			}
 		}
 	}
@@ -94,7 +94,7 @@ func (h *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
 		return nil
 	}
 	u.events = e.notifications
-	return h.writeUpdate(ctx, u)
+	return j.writeUpdate(ctx, u)
 }
 
 // progressBuffer collects reports of the driver until they are stored.
@@ -114,9 +114,9 @@ type reportedProgress struct {
 	last               relay.Progress
 }
 
-func (t *reportedProgress) isDuplicate(p relay.Progress) bool {
-	return t.started && t.last.Completed == p.Completed && t.last.Bytes == p.Bytes && t.last.Total == p.Total &&
-		bytes.Equal(t.last.Note, p.Note)
+func (r *reportedProgress) isDuplicate(p relay.Progress) bool {
+	return r.started && r.last.Completed == p.Completed && r.last.Bytes == p.Bytes && r.last.Total == p.Total &&
+		bytes.Equal(r.last.Note, p.Note)
 }
 
 func newProgressBuffer(j *job, onProgress func()) *progressBuffer {
@@ -132,7 +132,7 @@ func newProgressBuffer(j *job, onProgress func()) *progressBuffer {
 }
 
 // add records a report of the driver. It ignores unknown steps.
-func (r *progressBuffer) add(p relay.Progress) {
+func (b *progressBuffer) add(p relay.Progress) {
 	if p.Time.IsZero() {
 		p.Time = time.Now().UTC()
 	}
@@ -140,35 +140,35 @@ func (r *progressBuffer) add(p relay.Progress) {
 		p.Note = nil
 	}
 	p.Bytes, p.Total = max(0, p.Bytes), max(0, p.Total)
-	r.mu.Lock()
-	before, known := r.reported[p.Step]
+	b.mu.Lock()
+	before, known := b.reported[p.Step]
 	if known {
-		if _, isPending := r.pending[p.Step]; !isPending {
-			r.order = append(r.order, p.Step)
+		if _, isPending := b.pending[p.Step]; !isPending {
+			b.order = append(b.order, p.Step)
 		}
-		r.pending[p.Step], r.reported[p.Step] = p, reportedProgress{true, before.completed || p.Completed, p}
+		b.pending[p.Step], b.reported[p.Step] = p, reportedProgress{true, before.completed || p.Completed, p}
 		if !before.isDuplicate(p) {
-			r.onProgress()
+			b.onProgress()
 		}
 	}
-	r.mu.Unlock()
+	b.mu.Unlock()
 	if known && (!before.started || p.Completed && !before.completed) {
 		select {
-		case r.flushNow <- struct{}{}:
+		case b.flushNow <- struct{}{}:
 		default:
 		}
 	}
 }
 
 // drain returns the latest report of each step, in order of arrival, and clears the buffer.
-func (r *progressBuffer) drain() []relay.Progress {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	list := make([]relay.Progress, len(r.order))
-	for i, step := range r.order {
-		list[i] = r.pending[step]
+func (b *progressBuffer) drain() []relay.Progress {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	list := make([]relay.Progress, len(b.order))
+	for i, step := range b.order {
+		list[i] = b.pending[step]
 	}
-	r.order = nil
-	clear(r.pending)
+	b.order = nil
+	clear(b.pending)
 	return list
 }

@@ -77,28 +77,28 @@ var (
 // Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, or
 // remove the destination of a running job. Of concurrent imports, the one that started last wins, and the others
 // return [ErrImportSuperseded]. To complete an interrupted import, import the same content again.
-func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
-	f, err := v.withOperatorServers(f)
+func (inv *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
+	f, err := inv.withOperatorServers(f)
 	if err != nil {
 		return Changes{}, err
 	}
-	return v.runImport(ctx, f, false)
+	return inv.runImport(ctx, f, false)
 }
 
 // Seed imports the operator's file, including the servers. If the last seed had the same content, it does nothing and
 // therefore does not undo later imports. Several nodes may seed the same file concurrently. Seed does not call
 // [Inventory.SetFile].
-func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
-	return v.runImport(ctx, f, true)
+func (inv *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
+	return inv.runImport(ctx, f, true)
 }
 
-func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes, error) {
-	i, err := v.newImport(f)
+func (inv *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes, error) {
+	i, err := inv.newImport(f)
 	if err != nil {
 		return Changes{}, err
 	}
-	keys := []string{v.keys.inventoryImports(), v.keys.inventorySeed()}
-	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, boolArg(seed)).Int64()
+	keys := []string{inv.keys.inventoryImports(), inv.keys.inventorySeed()}
+	i.number, err = beginScript.Run(ctx, inv.client, keys, i.digest, boolArg(seed)).Int64()
 	if err != nil {
 		return Changes{}, redisconn.WrapError("start the import of an inventory", err)
 	}
@@ -108,7 +108,7 @@ func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes,
 	changes, err := i.run(ctx, seed)
 	if seed && errors.Is(err, ErrImportSuperseded) {
 		// Another node with the same file completes the import.
-		last, e := v.client.HGet(ctx, v.keys.inventoryImports(), "digest").Result()
+		last, e := inv.client.HGet(ctx, inv.keys.inventoryImports(), "digest").Result()
 		if e == nil && last == i.digest {
 			return changes, nil
 		}
@@ -129,9 +129,9 @@ type importRun struct {
 	instances  [][]any // field and server of each, by partition
 }
 
-func (v *Inventory) newImport(f *File) (*importRun, error) {
-	n := v.keys.Partitions()
-	i := &importRun{Inventory: v, file: f, containers: make([][]any, n), instances: make([][]any, n)}
+func (inv *Inventory) newImport(f *File) (*importRun, error) {
+	n := inv.keys.Partitions()
+	i := &importRun{Inventory: inv, file: f, containers: make([][]any, n), instances: make([][]any, n)}
 	var err error
 	if i.digest, err = f.contentHash(); err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func (v *Inventory) newImport(f *File) (*importRun, error) {
 		if err != nil {
 			return nil, fmt.Errorf("encode the container %q of the inventory: %w", c.ID, err)
 		}
-		p := v.keys.Partition(c.Hub)
+		p := inv.keys.Partition(c.Hub)
 		i.containers[p] = append(i.containers[p], c.ID, value)
 		for _, instance := range c.Instances {
 			i.instances[p] = append(i.instances[p], InstanceField(c.ID, instance.ID), instance.Server)

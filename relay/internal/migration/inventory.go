@@ -88,9 +88,9 @@ func decodeStoredServer(id, value string) (storedServer, error) {
 	return s, nil
 }
 
-func (v *Inventory) decodeServer(id, value string) (relay.Server, error) {
+func (inv *Inventory) decodeServer(id, value string) (relay.Server, error) {
 	s, err := decodeStoredServer(id, value)
-	return relay.Server{ID: id, Cluster: s.Cluster, Settings: v.settings(id)}, err
+	return relay.Server{ID: id, Cluster: s.Cluster, Settings: inv.settings(id)}, err
 }
 
 func decodeContainer(id, value string) (Container, error) {
@@ -114,16 +114,16 @@ type InstanceLookup struct {
 // [ErrNoInstance] together with the container.
 //
 // The result may change at any time. A transaction that depends on it must compare the current server again.
-func (v *Inventory) Find(ctx context.Context, hub, container, instance, destination string) (InstanceLookup, error) {
+func (inv *Inventory) Find(ctx context.Context, hub, container, instance, destination string) (InstanceLookup, error) {
 	if !isValidID(container) {
 		return InstanceLookup{}, ErrNoContainer
 	}
-	p, field := v.keys.Partition(hub), InstanceField(container, instance)
+	p, field := inv.keys.Partition(hub), InstanceField(container, instance)
 	// Read migratedTo before instances, because an import clears the first and updates the second in the same script.
-	values, err := v.readFields(ctx, [][2]string{
-		{v.keys.migratedTo(p), field}, {v.keys.instances(p), field}, {
-			v.keys.containers(p), container,
-		}, {v.keys.servers(), destination},
+	values, err := inv.readFields(ctx, [][2]string{
+		{inv.keys.migratedTo(p), field}, {inv.keys.instances(p), field}, {
+			inv.keys.containers(p), container,
+		}, {inv.keys.servers(), destination},
 	})
 	if err != nil {
 		return InstanceLookup{}, err
@@ -143,7 +143,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		return f, ErrNoInstance
 	}
 	if to != "" {
-		if f.Destination, err = v.decodeServer(destination, to); err != nil {
+		if f.Destination, err = inv.decodeServer(destination, to); err != nil {
 			return InstanceLookup{}, err
 		}
 	}
@@ -152,18 +152,18 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		f.Source = f.Destination
 		return f, nil
 	}
-	values, err = v.readFields(ctx, [][2]string{{v.keys.servers(), f.Source.ID}})
+	values, err = inv.readFields(ctx, [][2]string{{inv.keys.servers(), f.Source.ID}})
 	if err != nil || values[0] == "" {
 		return f, err
 	}
-	f.Source, err = v.decodeServer(f.Source.ID, values[0])
+	f.Source, err = inv.decodeServer(f.Source.ID, values[0])
 	return f, err
 }
 
 // readFields reads hash fields in one round trip. Each request consists of a key and a field. Missing values are empty.
-func (v *Inventory) readFields(ctx context.Context, requests [][2]string) ([]string, error) {
+func (inv *Inventory) readFields(ctx context.Context, requests [][2]string) ([]string, error) {
 	commands := make([]*redis.StringCmd, len(requests))
-	_, _ = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = inv.client.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, f := range requests {
 			commands[i] = pipe.HGet(ctx, f[0], f[1])
 		}
@@ -181,14 +181,14 @@ func (v *Inventory) readFields(ctx context.Context, requests [][2]string) ([]str
 
 // Version returns a number that changes with each import that changed something, on any node, and with each
 // [Inventory.SetFile] on this node.
-func (v *Inventory) Version(ctx context.Context) (int64, error) {
-	n, err := v.importCount(ctx)
-	return n + v.operator.Load().generation, err
+func (inv *Inventory) Version(ctx context.Context) (int64, error) {
+	n, err := inv.importCount(ctx)
+	return n + inv.operator.Load().generation, err
 }
 
 // importCount returns the number of imports that changed something.
-func (v *Inventory) importCount(ctx context.Context) (int64, error) {
-	n, err := v.client.Get(ctx, v.keys.inventoryVersion()).Int64()
+func (inv *Inventory) importCount(ctx context.Context) (int64, error) {
+	n, err := inv.client.Get(ctx, inv.keys.inventoryVersion()).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, redisconn.WrapError("read the version of the inventory", err)
 	}

@@ -39,21 +39,21 @@ type ListedInstance struct {
 // Servers returns the servers of this node's inventory file with their current instances, to configure a driver.
 // If Redis has lost the inventory, it imports the file again, because a driver without servers stops all
 // instances.
-func (v *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
-	l, err := v.List(ctx)
-	if own := v.operator.Load(); err == nil && len(l.Servers) == 0 && len(own.servers) > 0 {
-		if _, err := v.runImport(ctx, own.file, false); err != nil {
+func (inv *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
+	l, err := inv.List(ctx)
+	if own := inv.operator.Load(); err == nil && len(l.Servers) == 0 && len(own.servers) > 0 {
+		if _, err := inv.runImport(ctx, own.file, false); err != nil {
 			return nil, err
 		}
-		l, err = v.List(ctx)
+		l, err = inv.List(ctx)
 	}
 	return slices.DeleteFunc(l.Servers, func(s relay.Server) bool { return s.Settings == nil }), err
 }
 
 // List returns the complete inventory. During an import the result may be inconsistent. The version changes when the
 // import ends.
-func (v *Inventory) List(ctx context.Context) (Listing, error) {
-	s, err := v.readSnapshot(ctx)
+func (inv *Inventory) List(ctx context.Context) (Listing, error) {
+	s, err := inv.readSnapshot(ctx)
 	if err != nil {
 		return Listing{}, err
 	}
@@ -69,7 +69,7 @@ func (v *Inventory) List(ctx context.Context) (Listing, error) {
 		byServer[i.Server] = append(byServer[i.Server], instance)
 	}
 	for id, stored := range s.servers {
-		server := relay.Server{ID: id, Cluster: stored.Cluster, Settings: v.settings(id), Instances: byServer[id]}
+		server := relay.Server{ID: id, Cluster: stored.Cluster, Settings: inv.settings(id), Instances: byServer[id]}
 		slices.Sort(server.Instances)
 		l.Servers = append(l.Servers, server)
 	}
@@ -97,24 +97,24 @@ func (s *inventorySnapshot) currentServer(field string) string {
 	return cmp.Or(s.moved[field], s.instances[field])
 }
 
-func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error) {
+func (inv *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error) {
 	s := &inventorySnapshot{servers: map[string]storedServer{}, containers: map[string]Container{}}
-	n := v.keys.Partitions()
+	n := inv.keys.Partitions()
 	var servers *redis.MapStringStringCmd
 	moved, instances := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	containers, migrating := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	var err error
 	// Read the version first, so a caller with old content sees a newer version later and reads again.
-	if s.version, err = v.importCount(ctx); err != nil {
+	if s.version, err = inv.importCount(ctx); err != nil {
 		return nil, err
 	}
-	_, err = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		servers = pipe.HGetAll(ctx, v.keys.servers())
+	_, err = inv.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		servers = pipe.HGetAll(ctx, inv.keys.servers())
 		for p := range n {
-			migrating[p] = pipe.HGetAll(ctx, v.keys.activeMigrations(p))
-			moved[p] = pipe.HGetAll(ctx, v.keys.migratedTo(p)) // before instances, as in Find
-			instances[p] = pipe.HGetAll(ctx, v.keys.instances(p))
-			containers[p] = pipe.HGetAll(ctx, v.keys.containers(p))
+			migrating[p] = pipe.HGetAll(ctx, inv.keys.activeMigrations(p))
+			moved[p] = pipe.HGetAll(ctx, inv.keys.migratedTo(p)) // before instances, as in Find
+			instances[p] = pipe.HGetAll(ctx, inv.keys.instances(p))
+			containers[p] = pipe.HGetAll(ctx, inv.keys.containers(p))
 		}
 		return nil
 	})

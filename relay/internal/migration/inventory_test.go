@@ -24,52 +24,52 @@ func newInventory(t *testing.T) *testInventory {
 	return &testInventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 }
 
-func (v *testInventory) must(err error) {
-	v.t.Helper()
+func (t *testInventory) must(err error) {
+	t.t.Helper()
 	if err != nil {
-		v.t.Fatal(err)
+		t.t.Fatal(err)
 	}
 }
 
 // importFile sets f as the operator's file and imports it.
-func (v *testInventory) importFile(f *File) Changes {
-	v.t.Helper()
-	v.SetFile(f)
-	c, err := v.Import(v.t.Context(), f)
-	v.must(err)
+func (t *testInventory) importFile(f *File) Changes {
+	t.t.Helper()
+	t.SetFile(f)
+	c, err := t.Import(t.t.Context(), f)
+	t.must(err)
 	return c
 }
 
 // recordMove records a move like a completed job.
-func (v *testInventory) recordMove(hub, field, server string) {
-	v.t.Helper()
-	v.must(v.client.HSet(v.t.Context(), v.keys.migratedTo(v.keys.Partition(hub)), field, server).Err())
+func (t *testInventory) recordMove(hub, field, server string) {
+	t.t.Helper()
+	t.must(t.client.HSet(t.t.Context(), t.keys.migratedTo(t.keys.Partition(hub)), field, server).Err())
 }
 
 // setMigrating records a running job of an instance. An empty job removes the record.
-func (v *testInventory) setMigrating(hub, field, job string) {
-	v.t.Helper()
-	key := v.keys.activeMigrations(v.keys.Partition(hub))
+func (t *testInventory) setMigrating(hub, field, job string) {
+	t.t.Helper()
+	key := t.keys.activeMigrations(t.keys.Partition(hub))
 	if job == "" {
-		v.must(v.client.HDel(v.t.Context(), key, field).Err())
+		t.must(t.client.HDel(t.t.Context(), key, field).Err())
 		return
 	}
-	v.must(v.client.HSet(v.t.Context(), key, field, job).Err())
+	t.must(t.client.HSet(t.t.Context(), key, field, job).Err())
 }
 
-func (v *testInventory) version() int64 {
-	v.t.Helper()
-	n, err := v.importCount(v.t.Context())
-	v.must(err)
+func (t *testInventory) version() int64 {
+	t.t.Helper()
+	n, err := t.importCount(t.t.Context())
+	t.must(err)
 	return n
 }
 
 // listServers returns the instances as container/instance@server. For a moved instance, the server in the file follows
 // in parentheses.
-func (v *testInventory) listServers() string {
-	v.t.Helper()
-	l, err := v.List(v.t.Context())
-	v.must(err)
+func (t *testInventory) listServers() string {
+	t.t.Helper()
+	l, err := t.List(t.t.Context())
+	t.must(err)
 	var all []string
 	for _, c := range l.Containers {
 		for _, i := range c.Instances {
@@ -83,10 +83,10 @@ func (v *testInventory) listServers() string {
 	return strings.Join(all, " ")
 }
 
-func (v *testInventory) find(hub, container, instance, destination string) InstanceLookup {
-	v.t.Helper()
-	f, err := v.Find(v.t.Context(), hub, container, instance, destination)
-	v.must(err)
+func (t *testInventory) find(hub, container, instance, destination string) InstanceLookup {
+	t.t.Helper()
+	f, err := t.Find(t.t.Context(), hub, container, instance, destination)
+	t.must(err)
 	return f
 }
 

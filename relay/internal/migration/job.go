@@ -30,8 +30,8 @@ type jobSpec struct {
 	Key string `json:"key,omitempty"`
 }
 
-func (o *jobSpec) encode() (string, error) {
-	text, err := json.Marshal(o)
+func (j *jobSpec) encode() (string, error) {
+	text, err := json.Marshal(j)
 	if err != nil {
 		return "", fmt.Errorf("encode a job: %w", err)
 	}

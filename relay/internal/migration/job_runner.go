@@ -55,9 +55,9 @@ func newJobRunner(w *Worker, j *job) *jobRunner {
 	return h
 }
 
-func (h *jobRunner) isCanceled() bool {
+func (j *jobRunner) isCanceled() bool {
 	select {
-	case <-h.canceled:
+	case <-j.canceled:
 		return true
 	default:
 		return false
@@ -65,78 +65,78 @@ func (h *jobRunner) isCanceled() bool {
 }
 
 // runJob runs the job until it ends, ctx ends or another worker takes over.
-func (h *jobRunner) runJob(ctx context.Context) {
+func (j *jobRunner) runJob(ctx context.Context) {
 	workCtx, cancel := context.WithCancelCause(ctx)
 	heartbeatDone := make(chan struct{})
 	go func() {
 		defer close(heartbeatDone)
-		h.heartbeatLoop(workCtx, cancel)
+		j.heartbeatLoop(workCtx, cancel)
 	}()
-	err := h.advanceJob(workCtx)
+	err := j.advanceJob(workCtx)
 	cancel(nil)
 	<-heartbeatDone
 	finalCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
 	defer stop()
 	switch {
 	case err == nil:
-		h.worker.o.Observer.JobEnded(h.job.State, time.Since(h.job.queuedLocal))
-		h.log.Info("migration ended", "state", string(h.job.State), "error", h.job.Error,
-			"source_server", h.job.Source, "destination_server", h.job.Destination)
+		j.worker.o.Observer.JobEnded(j.job.State, time.Since(j.job.queuedLocal))
+		j.log.Info("migration ended", "state", string(j.job.State), "error", j.job.Error,
+			"source_server", j.job.Source, "destination_server", j.job.Destination)
 	case errors.Is(err, errJobMissing):
-		h.rollBackLostJob(ctx)
+		j.rollBackLostJob(ctx)
 	case errors.Is(err, errJobEnded):
-		h.log.Info("migration was ended by a cancellation or by another worker")
+		j.log.Info("migration was ended by a cancellation or by another worker")
 	case errors.Is(err, errSuperseded):
-		h.log.Warn("another worker has taken over the migration")
+		j.log.Warn("another worker has taken over the migration")
 		return // the other worker owns the server slots now
 	case errors.Is(err, errHigherLease):
 		// Without heartbeats, a worker claims the job again later, with a higher lease.
-		h.log.Warn("left migration to another worker", "error", err)
+		j.log.Warn("left migration to another worker", "error", err)
 	case errors.Is(err, errRequeued):
 	case errors.Is(err, errNoServer):
-		h.log.Error("migration waits for another node", "source_server", h.job.Source,
-			"destination_server", h.job.Destination, "reason", err)
-		h.handOver(finalCtx)
+		j.log.Error("migration waits for another node", "source_server", j.job.Source,
+			"destination_server", j.job.Destination, "reason", err)
+		j.handOver(finalCtx)
 	default:
-		h.log.Info("released migration for another worker", "reason", err)
-		h.handOver(finalCtx)
+		j.log.Info("released migration for another worker", "reason", err)
+		j.handOver(finalCtx)
 	}
-	if err := h.worker.store.releaseServerSlot(finalCtx, h.job.ID); err != nil {
-		h.log.Warn("could not release server slots", "error", err)
+	if err := j.worker.store.releaseServerSlot(finalCtx, j.job.ID); err != nil {
+		j.log.Warn("could not release server slots", "error", err)
 	}
 }
 
 // handOver makes the job available to other workers immediately.
-func (h *jobRunner) handOver(ctx context.Context) {
-	if _, err := h.worker.store.sendHeartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
+func (j *jobRunner) handOver(ctx context.Context) {
+	if _, err := j.worker.store.sendHeartbeat(ctx, j.job, j.worker.o.Name, handoverIdleTime); err != nil &&
 		!errors.Is(err, errSuperseded) {
-		h.log.Warn("could not release migration", "error", err)
+		j.log.Warn("could not release migration", "error", err)
 	}
 }
 
 // rollBackLostJob moves the instance back after Redis has lost the running job. Only this process still has the data of
 // the job, and the instance may be stopped. If a newer job is already running, the driver rejects the call.
-func (h *jobRunner) rollBackLostJob(ctx context.Context) {
-	if !h.hasSlot.Load() {
-		h.log.Error("Redis has lost a waiting migration")
+func (j *jobRunner) rollBackLostJob(ctx context.Context) {
+	if !j.hasSlot.Load() {
+		j.log.Error("Redis has lost a waiting migration")
 		return
 	}
-	h.log.Error("rolling back a running migration that Redis has lost", "server", h.job.Source)
-	m := h.job.toMigration()
+	j.log.Error("rolling back a running migration that Redis has lost", "server", j.job.Source)
+	m := j.job.toMigration()
 	m.Undo = true
 	for n := 1; ; n++ {
-		err := h.worker.o.Driver.Migrate(ctx, m, func(relay.Progress) {})
+		err := j.worker.o.Driver.Migrate(ctx, m, func(relay.Progress) {})
 		switch {
 		case err == nil:
 			// The inventory is now wrong. The operator must correct it.
-			h.log.Error("lost migration was completed instead of rolled back", "server", h.job.Destination)
+			j.log.Error("lost migration was completed instead of rolled back", "server", j.job.Destination)
 			return
 		case !relay.IsIndeterminate(err):
-			h.log.Warn("rollback of a lost migration ended", "driver_error", err)
+			j.log.Warn("rollback of a lost migration ended", "driver_error", err)
 			return
 		}
-		h.log.Error("rollback attempt failed", "error", err)
-		if !await.Duration(ctx, h.worker.timings.retryWait(n)) {
+		j.log.Error("rollback attempt failed", "error", err)
+		if !await.Duration(ctx, j.worker.timings.retryWait(n)) {
 			return
 		}
 	}
@@ -144,19 +144,19 @@ func (h *jobRunner) rollBackLostJob(ctx context.Context) {
 
 // heartbeatLoop sends heartbeats. It calls cancel if another worker may hold the job, and closes h.canceled if the job was
 // canceled.
-func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCauseFunc) {
+func (j *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCauseFunc) {
 	lastSuccess := time.Now()
-	for await.Duration(ctx, h.worker.timings.heartbeatInterval) {
+	for await.Duration(ctx, j.worker.timings.heartbeatInterval) {
 		start := time.Now()
-		canceled, err := h.worker.store.sendHeartbeat(ctx, h.job, h.worker.o.Name, 0)
-		if canceled && !h.isCanceled() {
-			h.log.Info("migration was canceled")
-			close(h.canceled)
+		canceled, err := j.worker.store.sendHeartbeat(ctx, j.job, j.worker.o.Name, 0)
+		if canceled && !j.isCanceled() {
+			j.log.Info("migration was canceled")
+			close(j.canceled)
 		}
 		if err == nil {
 			lastSuccess = start
-			if h.hasSlot.Load() {
-				_, err = h.acquireServerSlot(ctx)
+			if j.hasSlot.Load() {
+				_, err = j.acquireServerSlot(ctx)
 			}
 		}
 		switch {
@@ -165,86 +165,86 @@ func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCaus
 		case errors.Is(err, errSuperseded):
 			cancel(err)
 			return
-		case time.Since(lastSuccess) > h.worker.timings.heartbeatTimeout:
+		case time.Since(lastSuccess) > j.worker.timings.heartbeatTimeout:
 			cancel(errJobLeaseLost)
 			return
 		}
 	}
 }
 
-func (h *jobRunner) acquireServerSlot(ctx context.Context) (bool, error) {
-	return h.worker.store.acquireServerSlot(ctx, h.job, h.worker.o.ServerConcurrency, h.worker.timings.heartbeatTimeout)
+func (j *jobRunner) acquireServerSlot(ctx context.Context) (bool, error) {
+	return j.worker.store.acquireServerSlot(ctx, j.job, j.worker.o.ServerConcurrency, j.worker.timings.heartbeatTimeout)
 }
 
 // advanceJob runs the job and returns nil when it has ended.
-func (h *jobRunner) advanceJob(ctx context.Context) error {
-	if h.job.isDamaged {
-		return h.failDamagedJob(ctx)
+func (j *jobRunner) advanceJob(ctx context.Context) error {
+	if j.job.isDamaged {
+		return j.failDamagedJob(ctx)
 	}
-	if h.job.State == relay.JobQueued {
-		e := h.newEvents().addJobState(topicJobChanged, relay.JobScheduled, "", h.job.Source)
-		if err := h.transition(ctx, relay.JobScheduled, e, jobUpdate{}); err != nil {
+	if j.job.State == relay.JobQueued {
+		e := j.newEvents().addJobState(topicJobChanged, relay.JobScheduled, "", j.job.Source)
+		if err := j.transition(ctx, relay.JobScheduled, e, jobUpdate{}); err != nil {
 			return err
 		}
 	}
-	if err := h.waitForServerSlot(ctx); err != nil || h.job.State.IsFinal() {
+	if err := j.waitForServerSlot(ctx); err != nil || j.job.State.IsFinal() {
 		return err
 	}
-	return h.driveMigration(ctx)
+	return j.driveMigration(ctx)
 }
 
 // failDamagedJob ends a job whose spec cannot be read.
-func (h *jobRunner) failDamagedJob(ctx context.Context) error {
-	text, err := h.job.encode()
+func (j *jobRunner) failDamagedJob(ctx context.Context) error {
+	text, err := j.job.encode()
 	if err != nil {
 		return err
 	}
-	if err := h.writeUpdate(ctx, jobUpdate{fields: []string{"order", text}}); err != nil {
+	if err := j.writeUpdate(ctx, jobUpdate{fields: []string{"order", text}}); err != nil {
 		return err
 	}
-	return h.finishJob(
+	return j.finishJob(
 		ctx, relay.JobError,
 		"the stored job was damaged; check which server the instance is on, and request the migration again", "",
-		h.newEvents(),
+		j.newEvents(),
 	)
 }
 
 // waitForServerSlot waits for the server slots and marks the job as running. If the wait exceeds ExpireAfter, it ends
 // the job.
-func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
-	h.worker.setQueuedAt(h.job.ID, h.job.Queued)
+func (j *jobRunner) waitForServerSlot(ctx context.Context) error {
+	j.worker.setQueuedAt(j.job.ID, j.job.Queued)
 	for start := time.Now(); ; {
-		if h.job.State == relay.JobScheduled && time.Since(h.job.queuedLocal) > h.worker.o.ExpireAfter {
+		if j.job.State == relay.JobScheduled && time.Since(j.job.queuedLocal) > j.worker.o.ExpireAfter {
 			reason := fmt.Sprintf(
 				"no server slot became free within %s; nothing was changed, request the migration again",
-				h.worker.o.ExpireAfter,
+				j.worker.o.ExpireAfter,
 			)
-			return h.finishJob(ctx, relay.JobExpired, reason, "", h.newEvents())
+			return j.finishJob(ctx, relay.JobExpired, reason, "", j.newEvents())
 		}
-		pollCtx, stop := context.WithTimeout(ctx, h.worker.timings.slotPollInterval)
-		steps, err := h.worker.driverSteps(pollCtx)
+		pollCtx, stop := context.WithTimeout(ctx, j.worker.timings.slotPollInterval)
+		steps, err := j.worker.driverSteps(pollCtx)
 		stop()
-		if err == nil && !h.useServers() {
-			if err = errNoServer; time.Since(start) > h.worker.timings.heartbeatTimeout {
+		if err == nil && !j.useServers() {
+			if err = errNoServer; time.Since(start) > j.worker.timings.heartbeatTimeout {
 				return err
 			}
 		}
 		if err == nil {
-			acquired, err := h.acquireServerSlot(ctx)
+			acquired, err := j.acquireServerSlot(ctx)
 			switch {
 			case err == nil && acquired:
-				h.worker.setQueuedAt(h.job.ID, time.Time{})
-				h.hasSlot.Store(true)
-				return h.markRunning(ctx, steps)
-			case err == nil && h.job.State == relay.JobScheduled &&
-				time.Since(start) > h.worker.timings.heartbeatInterval && h.worker.hasTooManyAhead(h.job.ID):
-				err = h.worker.store.requeue(ctx, h.job)
+				j.worker.setQueuedAt(j.job.ID, time.Time{})
+				j.hasSlot.Store(true)
+				return j.markRunning(ctx, steps)
+			case err == nil && j.job.State == relay.JobScheduled &&
+				time.Since(start) > j.worker.timings.heartbeatInterval && j.worker.hasTooManyAhead(j.job.ID):
+				err = j.worker.store.requeue(ctx, j.job)
 				if err == nil || errors.Is(err, errSuperseded) {
 					return cmp.Or(err, errRequeued)
 				}
 			}
 		}
-		if !await.Duration(ctx, h.worker.timings.slotPollInterval) {
+		if !await.Duration(ctx, j.worker.timings.slotPollInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -252,42 +252,42 @@ func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
 
 // useServers copies the settings of the job's servers from this node's inventory file. It reports whether the file
 // defines both servers. The settings do not change while this node works on the job.
-func (h *jobRunner) useServers() bool {
-	h.job.sourceSettings = h.worker.serverSettings(h.job.Source)
-	h.job.destinationSettings = h.worker.serverSettings(h.job.Destination)
-	return h.job.sourceSettings != nil && h.job.destinationSettings != nil
+func (j *jobRunner) useServers() bool {
+	j.job.sourceSettings = j.worker.serverSettings(j.job.Source)
+	j.job.destinationSettings = j.worker.serverSettings(j.job.Destination)
+	return j.job.sourceSettings != nil && j.job.destinationSettings != nil
 }
 
 // markRunning stores that the job is running, unless it already is.
-func (h *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep) error {
-	if h.job.State == relay.JobRunning {
+func (j *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep) error {
+	if j.job.State == relay.JobRunning {
 		return nil
 	}
 	text, err := json.Marshal(steps)
 	if err != nil {
 		return fmt.Errorf("encode the driver's steps: %w", err)
 	}
-	e := h.newEvents().addJobState(topicJobChanged, relay.JobRunning, "", h.job.Source).
-		addInstance(topicInstance, instanceMigrating, "", h.job.Source)
-	h.job.Steps = steps
-	return h.transition(ctx, relay.JobRunning, e, jobUpdate{fields: []string{"steps", string(text), "started", "@now"}})
+	e := j.newEvents().addJobState(topicJobChanged, relay.JobRunning, "", j.job.Source).
+		addInstance(topicInstance, instanceMigrating, "", j.job.Source)
+	j.job.Steps = steps
+	return j.transition(ctx, relay.JobRunning, e, jobUpdate{fields: []string{"steps", string(text), "started", "@now"}})
 }
 
 // driveMigration calls the driver until the outcome is known.
-func (h *jobRunner) driveMigration(ctx context.Context) error {
+func (j *jobRunner) driveMigration(ctx context.Context) error {
 	for {
-		if h.isCanceled() && !h.job.undo {
-			if err := h.requestUndo(ctx, errCanceled); err != nil {
+		if j.isCanceled() && !j.job.undo {
+			if err := j.requestUndo(ctx, errCanceled); err != nil {
 				return err
 			}
 		}
-		err := h.callDriver(ctx)
+		err := j.callDriver(ctx)
 		switch {
 		case errors.Is(err, errCanceled):
 			continue
 		case err == nil:
-			e := h.newEvents().addInstance(topicInstance, instanceRunning, "", h.job.Destination)
-			return h.finishJob(ctx, relay.JobCompleted, "", h.job.Destination, e)
+			e := j.newEvents().addInstance(topicInstance, instanceRunning, "", j.job.Destination)
+			return j.finishJob(ctx, relay.JobCompleted, "", j.job.Destination, e)
 		case errors.Is(err, errSuperseded):
 			return err
 		case errors.Is(context.Cause(ctx), errSuperseded):
@@ -297,110 +297,110 @@ func (h *jobRunner) driveMigration(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case !relay.IsIndeterminate(err):
-			return h.failJob(ctx, err)
+			return j.failJob(ctx, err)
 		}
-		if err := h.recordIndeterminate(ctx, err); err != nil {
+		if err := j.recordIndeterminate(ctx, err); err != nil {
 			return err
 		}
-		if !await.Duration(ctx, h.worker.timings.retryWait(h.job.attempts)) {
+		if !await.Duration(ctx, j.worker.timings.retryWait(j.job.attempts)) {
 			return context.Cause(ctx)
 		}
-		if h.job.attempts > maxDriverFailures {
+		if j.job.attempts > maxDriverFailures {
 			return errDriverStuck
 		}
 	}
 }
 
 // requestUndo stores that the driver must move the instance back, and why.
-func (h *jobRunner) requestUndo(ctx context.Context, reason error) error {
-	h.job.undo, h.job.Error = true, errorText(reason)
-	err := h.writeUpdate(ctx, jobUpdate{fields: []string{"undo", "1", "error", h.job.Error}})
+func (j *jobRunner) requestUndo(ctx context.Context, reason error) error {
+	j.job.undo, j.job.Error = true, errorText(reason)
+	err := j.writeUpdate(ctx, jobUpdate{fields: []string{"undo", "1", "error", j.job.Error}})
 	if err == nil {
-		h.log.Info("rolling back the migration", "reason", reason)
+		j.log.Info("rolling back the migration", "reason", reason)
 	}
 	return err
 }
 
 // recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo.
-func (h *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
-	h.job.attempts++
-	h.log.Error("outcome of driver call is unknown",
-		"error", err, "attempt", h.job.attempts, "rolling_back", h.job.undo)
-	if !h.job.undo { // The reason of the rollback is more useful than a failure of the rollback itself.
-		h.job.Error = errorText(err)
+func (j *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
+	j.job.attempts++
+	j.log.Error("outcome of driver call is unknown",
+		"error", err, "attempt", j.job.attempts, "rolling_back", j.job.undo)
+	if !j.job.undo { // The reason of the rollback is more useful than a failure of the rollback itself.
+		j.job.Error = errorText(err)
 	}
-	fields := []string{"attempts", strconv.Itoa(h.job.attempts), "error", h.job.Error}
-	if h.job.attempts >= maxDriverFailures {
-		h.job.undo = true
+	fields := []string{"attempts", strconv.Itoa(j.job.attempts), "error", j.job.Error}
+	if j.job.attempts >= maxDriverFailures {
+		j.job.undo = true
 		fields = append(fields, "undo", "1")
 	}
-	return h.writeUpdate(ctx, jobUpdate{fields: fields})
+	return j.writeUpdate(ctx, jobUpdate{fields: fields})
 }
 
-func (h *jobRunner) failJob(ctx context.Context, err error) error {
+func (j *jobRunner) failJob(ctx context.Context, err error) error {
 	reason := errorText(err)
-	if h.job.undo && h.job.Error != "" {
-		h.log.Info("driver has rolled back the migration", "driver_error", err)
-		reason = relay.Truncate(h.job.Error, maxError/2) + "; the instance is back on " + h.job.Source
+	if j.job.undo && j.job.Error != "" {
+		j.log.Info("driver has rolled back the migration", "driver_error", err)
+		reason = relay.Truncate(j.job.Error, maxError/2) + "; the instance is back on " + j.job.Source
 	}
-	e := h.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, h.job.Source).
-		addInstance(topicInstance, instanceRunning, "", h.job.Source)
-	return h.finishJob(ctx, relay.JobError, reason, "", e)
+	e := j.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, j.job.Source).
+		addInstance(topicInstance, instanceRunning, "", j.job.Source)
+	return j.finishJob(ctx, relay.JobError, reason, "", e)
 }
 
 // finishJob stores the end of the job. After the end of ctx it continues to retry for finalWriteTimeout, because the
 // driver has completed its work.
-func (h *jobRunner) finishJob(
+func (j *jobRunner) finishJob(
 	ctx context.Context, state relay.JobState, reason, movedTo string, e *eventBuilder,
 ) error {
-	e.addJobState(topicJobChanged, state, reason, cmp.Or(movedTo, h.job.Source))
+	e.addJobState(topicJobChanged, state, reason, cmp.Or(movedTo, j.job.Source))
 	if ctx.Err() != nil && errors.Is(context.Cause(ctx), errSuperseded) {
 		return context.Cause(ctx)
 	}
 	finalCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(finalWriteTimeout, stop) })()
-	h.job.Error = reason
-	return h.transition(finalCtx, state, e, jobUpdate{
+	j.job.Error = reason
+	return j.transition(finalCtx, state, e, jobUpdate{
 		fields: []string{"error", reason, "completed", "@now"}, isFinal: true, movedTo: movedTo,
 	})
 }
 
 // transition stores a new state of the job together with its events.
-func (h *jobRunner) transition(ctx context.Context, state relay.JobState, e *eventBuilder, u jobUpdate) error {
+func (j *jobRunner) transition(ctx context.Context, state relay.JobState, e *eventBuilder, u jobUpdate) error {
 	if e.err != nil {
 		return e.err
 	}
 	u.fields = append(u.fields, "state", string(state), "changed", "@now")
 	u.events = e.notifications
-	if err := h.writeUpdate(ctx, u); err != nil {
+	if err := j.writeUpdate(ctx, u); err != nil {
 		return err
 	}
-	h.job.State = state
+	j.job.State = state
 	return nil
 }
 
 // writeUpdate stores a change. It retries until ctx ends.
-func (h *jobRunner) writeUpdate(ctx context.Context, u jobUpdate) error {
-	h.writeSeq++
-	mark := fmt.Sprintf("%d.%d", h.job.lease, h.writeSeq)
+func (j *jobRunner) writeUpdate(ctx context.Context, u jobUpdate) error {
+	j.writeSeq++
+	mark := fmt.Sprintf("%d.%d", j.job.lease, j.writeSeq)
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		err := h.worker.store.applyUpdate(ctx, h.job, mark, u)
+		err := j.worker.store.applyUpdate(ctx, j.job, mark, u)
 		if err == nil || errors.Is(err, errSuperseded) {
 			return err
 		}
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		h.log.Warn("could not store job update", "error", err)
+		j.log.Warn("could not store job update", "error", err)
 		if !await.Duration(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}
 }
 
-func (h *jobRunner) newEvents() *eventBuilder {
-	return &eventBuilder{job: &h.job.jobSpec, newID: h.worker.o.NewID}
+func (j *jobRunner) newEvents() *eventBuilder {
+	return &eventBuilder{job: &j.job.jobSpec, newID: j.worker.o.NewID}
 }
 
 // errorText returns the text of an error as valid UTF-8, truncated to maxError.

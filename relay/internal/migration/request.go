@@ -83,13 +83,13 @@ func checkServerID(id, pointer string) *relay.Error {
 		pointer[strings.LastIndexByte(pointer, '/')+1:], len(id), maxServerID)).WithPointer(pointer)
 }
 
-func (in *migrateRequest) parseStateful(text []byte) *relay.Error {
+func (m *migrateRequest) parseStateful(text []byte) *relay.Error {
 	members, rejected := decodeObject(text, "/value/stateful")
 	if rejected != nil {
 		return rejected
 	}
 	if flag, ok := members["copy_volumes"]; ok && !isNull(flag) {
-		if err := json.Unmarshal(flag, &in.copyVolumes); err != nil {
+		if err := json.Unmarshal(flag, &m.copyVolumes); err != nil {
 			return wrongType("/value/stateful/copy_volumes", "true or false", flag)
 		}
 	}
@@ -101,7 +101,7 @@ func (in *migrateRequest) parseStateful(text []byte) *relay.Error {
 			)).WithPointer("/value/stateful")
 	}
 	if len(members) > 0 {
-		in.options, _ = json.Marshal(members) // The values are valid JSON.
+		m.options, _ = json.Marshal(members) // The values are valid JSON.
 	}
 	return nil
 }

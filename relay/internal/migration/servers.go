@@ -31,23 +31,23 @@ func (e *ServersError) Error() string {
 }
 
 // SetFile sets the operator's inventory file, which defines all servers. Before the first call the list is empty.
-func (v *Inventory) SetFile(f *File) {
+func (inv *Inventory) SetFile(f *File) {
 	next := &operatorFile{
-		file: f, servers: make(map[string]relay.Server, len(f.Servers)), generation: v.operator.Load().generation + 1,
+		file: f, servers: make(map[string]relay.Server, len(f.Servers)), generation: inv.operator.Load().generation + 1,
 	}
 	for _, s := range f.Servers {
 		next.servers[s.ID] = s
 	}
-	v.operator.Store(next)
+	inv.operator.Store(next)
 }
 
 // settings returns the settings of a server, or nil if the operator's file does not define it.
-func (v *Inventory) settings(id string) []byte { return v.operator.Load().servers[id].Settings }
+func (inv *Inventory) settings(id string) []byte { return inv.operator.Load().servers[id].Settings }
 
 // withOperatorServers returns the import with the operator's servers. It returns a [ServersError] if the import
 // defines different ones.
-func (v *Inventory) withOperatorServers(f *File) (*File, error) {
-	own := v.operator.Load().servers
+func (inv *Inventory) withOperatorServers(f *File) (*File, error) {
+	own := inv.operator.Load().servers
 	if !f.keepServers {
 		return f, compareServers(own, f.Servers)
 	}

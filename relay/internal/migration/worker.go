@@ -31,8 +31,8 @@ type workerTimings struct {
 }
 
 // retryWait returns the delay after the given number of calls with an unknown outcome.
-func (p workerTimings) retryWait(calls int) time.Duration {
-	return min(p.minRetryWait<<min(calls-1, 10), p.maxRetryWait)
+func (w workerTimings) retryWait(calls int) time.Duration {
+	return min(w.minRetryWait<<min(calls-1, 10), w.maxRetryWait)
 }
 
 func defaultTimings() workerTimings {

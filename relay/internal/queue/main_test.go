@@ -39,7 +39,7 @@ func newTestStores(c *redisconn.Conn) *testStores {
 }
 
 // streams are the streams of a topic for a subscriber.
-func (b *testStores) streams(sink string) []string { return Keys(b.Keys(), sink) }
+func (t *testStores) streams(sink string) []string { return Keys(t.Keys(), sink) }
 
 func open(t testing.TB, s *redistest.Server, o redisconn.Options) *testStores {
 	t.Helper()

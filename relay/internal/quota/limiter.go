@@ -38,13 +38,13 @@ func NewLimiter(l Limit, s Store) *Limiter {
 
 // Take takes tokens from the bucket with this name. If they are not available, it takes none and returns the time until
 // they are. An error means that the store did not respond or that ctx has ended.
-func (q *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time.Duration, err error) {
-	a = q.limit.masked(a)
+func (l *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time.Duration, err error) {
+	a = l.limit.masked(a)
 	if a == (Amount{}) {
 		return 0, nil
 	}
-	b := q.bucket(name)
-	if b.spend(a, q.now()) {
+	b := l.bucket(name)
+	if b.spend(a, l.now()) {
 		return 0, nil
 	}
 	// One request leases for all that wait.
@@ -54,50 +54,50 @@ func (q *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	for !b.spend(a, q.now()) {
-		need, want := b.missing(a, q.limit.leaseSize(), q.now())
-		lease, err := q.store.Lease(ctx, name, q.limit, need, want)
+	for !b.spend(a, l.now()) {
+		need, want := b.missing(a, l.limit.leaseSize(), l.now())
+		lease, err := l.store.Lease(ctx, name, l.limit, need, want)
 		if err != nil || lease.RetryIn > 0 {
 			return lease.RetryIn, err
 		}
-		b.add(lease.Granted, q.now())
+		b.add(lease.Granted, l.now())
 	}
 	return 0, nil
 }
 
 // giveBack returns tokens of a request that another limit has rejected. They can be spent until the lease ends.
-func (q *Limiter) giveBack(name string, a Amount) {
-	b := q.bucket(name)
+func (l *Limiter) giveBack(name string, a Amount) {
+	b := l.bucket(name)
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.available = b.available.plus(q.limit.masked(a))
+	b.available = b.available.plus(l.limit.masked(a))
 }
 
-func (q *Limiter) bucket(name string) *bucket {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	b := q.buckets[name]
+func (l *Limiter) bucket(name string) *bucket {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b := l.buckets[name]
 	if b == nil {
-		if len(q.buckets) >= maxBuckets {
-			q.removeUnused()
+		if len(l.buckets) >= maxBuckets {
+			l.removeUnused()
 		}
 		b = &bucket{leasing: make(chan struct{}, 1)}
-		q.buckets[name] = b
+		l.buckets[name] = b
 	}
 	return b
 }
 
 // removeUnused removes buckets whose lease has ended. If all are in use, it removes all: their tokens are lost, and the
 // next requests lease again.
-func (q *Limiter) removeUnused() {
-	now := q.now()
-	for name, b := range q.buckets {
+func (l *Limiter) removeUnused() {
+	now := l.now()
+	for name, b := range l.buckets {
 		if b.isExpired(now) {
-			delete(q.buckets, name)
+			delete(l.buckets, name)
 		}
 	}
-	if len(q.buckets) >= maxBuckets {
-		clear(q.buckets)
+	if len(l.buckets) >= maxBuckets {
+		clear(l.buckets)
 	}
 }
 

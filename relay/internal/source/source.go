@@ -229,12 +229,12 @@ func (m *message) size() int64 {
 }
 
 // enqueue passes a message to the writer. It blocks while too many messages are waiting.
-func (t *session) enqueue(ctx context.Context, m message) error {
-	if err := t.inFlightBytes.Acquire(ctx, m.size()); err != nil {
+func (s *session) enqueue(ctx context.Context, m message) error {
+	if err := s.inFlightBytes.Acquire(ctx, m.size()); err != nil {
 		return err
 	}
 	select {
-	case t.messages <- m:
+	case s.messages <- m:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

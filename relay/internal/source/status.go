@@ -82,24 +82,24 @@ func (s *statusTracker) currentStatus() Status {
 }
 
 // publishStatus publishes the status for all nodes until ctx ends. The last status expires after statusTTL.
-func (t *session) publishStatus(ctx context.Context) error {
+func (s *session) publishStatus(ctx context.Context) error {
 	tick := time.NewTicker(statusInterval)
 	defer tick.Stop()
 	for {
-		text, err := json.Marshal(t.status.currentStatus())
+		text, err := json.Marshal(s.status.currentStatus())
 		if err != nil {
 			return err
 		}
 		// storeLoop logs if Redis is unreachable.
 		writeCtx, cancel := context.WithTimeout(ctx, storeTimeout)
-		_ = t.opt.Store.SetStatus(writeCtx, t.opt.Name, text, statusTTL)
+		_ = s.opt.Store.SetStatus(writeCtx, s.opt.Name, text, statusTTL)
 		cancel()
 		await.Duration(ctx, 100*time.Millisecond) // At most ten updates per second, if the connection changes often.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
-		case <-t.status.changed:
+		case <-s.status.changed:
 		}
 	}
 }
@@ -120,21 +120,21 @@ func newLogThrottle() *logThrottle {
 }
 
 // allow reports whether to log an event now. Errors that differ only in port numbers count as equal.
-func (s *logThrottle) allow(event string, err error) bool {
+func (l *logThrottle) allow(event string, err error) bool {
 	key := event
 	if err != nil {
 		key += withoutPorts(err.Error())
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	now := s.now()
-	if now.Before(s.next[key]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if now.Before(l.next[key]) {
 		return false
 	}
-	if len(s.next) > 100 { // too many different errors
-		clear(s.next)
+	if len(l.next) > 100 { // too many different errors
+		clear(l.next)
 	}
-	s.next[key] = now.Add(logRepeatInterval)
+	l.next[key] = now.Add(logRepeatInterval)
 	return true
 }
 

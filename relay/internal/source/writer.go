@@ -25,33 +25,33 @@ const (
 )
 
 // storeLoop stores messages of the reader until ctx ends. It batches all messages that are waiting.
-func (t *session) storeLoop(ctx context.Context) error {
+func (s *session) storeLoop(ctx context.Context) error {
 	for {
 		var first message
 		select {
-		case first = <-t.messages:
+		case first = <-s.messages:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 		b := pendingBatch{resync: -1}
-		t.addMessage(&b, first)
-		t.addWaiting(&b)
+		s.addMessage(&b, first)
+		s.addWaiting(&b)
 		if b.Gaps > 0 {
-			if err := t.gapBatches.Wait(ctx); err != nil {
+			if err := s.gapBatches.Wait(ctx); err != nil {
 				return err
 			}
-			t.addWaiting(&b) // so the batch also reports gaps that have arrived since then
-			t.reportGap(ctx, b.gap)
+			s.addWaiting(&b) // so the batch also reports gaps that have arrived since then
+			s.reportGap(ctx, b.gap)
 		}
-		if err := t.storeBatch(ctx, b.Batch); err != nil {
+		if err := s.storeBatch(ctx, b.Batch); err != nil {
 			return err
 		}
-		t.inFlightBytes.Release(b.released)
+		s.inFlightBytes.Release(b.released)
 		if b.Cursor != "" {
-			t.savedCursor = b.Cursor
+			s.savedCursor = b.Cursor
 		}
-		t.opt.Observer.SourceStored(t.opt.Name, b.Batch)
-		t.logRejected(b.Batch)
+		s.opt.Observer.SourceStored(s.opt.Name, b.Batch)
+		s.logRejected(b.Batch)
 	}
 }
 
@@ -68,29 +68,29 @@ type pendingBatch struct {
 }
 
 // addWaiting adds the messages that are waiting, up to the limits of a batch.
-func (t *session) addWaiting(b *pendingBatch) {
+func (s *session) addWaiting(b *pendingBatch) {
 	for b.messages < batchCount && b.bytes < batchBytes {
 		select {
-		case m := <-t.messages:
-			t.addMessage(b, m)
+		case m := <-s.messages:
+			s.addMessage(b, m)
 		default:
 			return
 		}
 	}
 }
 
-func (t *session) addMessage(b *pendingBatch, m message) {
+func (s *session) addMessage(b *pendingBatch, m message) {
 	b.messages++
 	b.bytes += len(m.data)
 	b.released += m.size()
 	if m.gap != "" {
-		t.addGap(b, m)
+		s.addGap(b, m)
 	}
-	t.appendMessage(&b.Batch, m)
+	s.appendMessage(&b.Batch, m)
 }
 
 // addGap adds a message for clients, which replaces the one about earlier gaps of the batch.
-func (t *session) addGap(b *pendingBatch, m message) {
+func (s *session) addGap(b *pendingBatch, m message) {
 	if !b.gap.mustReport {
 		b.gap = m
 	}
@@ -102,13 +102,13 @@ func (t *session) addGap(b *pendingBatch, m message) {
 	}
 	b.resync = len(b.Notifications)
 	b.Notifications = append(b.Notifications, relay.Notification{
-		ID: t.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: t.opt.Hub,
-		Data: relay.ResyncEntry(t.opt.Hub, gapNotice, b.relayPath),
+		ID: s.opt.Decoder.NewID(), Topic: relay.TopicResync, Hub: s.opt.Hub,
+		Data: relay.ResyncEntry(s.opt.Hub, gapNotice, b.relayPath),
 	})
 }
 
 // appendMessage validates a message and adds it to the batch.
-func (t *session) appendMessage(batch *sourcestore.Batch, m message) {
+func (s *session) appendMessage(batch *sourcestore.Batch, m message) {
 	if m.cursor != "" {
 		batch.Cursor = m.cursor
 	}
@@ -116,8 +116,8 @@ func (t *session) appendMessage(batch *sourcestore.Batch, m message) {
 		return
 	}
 	if m.isNotification() {
-		n, returned, rejected := t.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: t.opt.Hub, AnyAccount: true},
-			ingest.RelayHop{From: m.from, Self: t.opt.RelayID})
+		n, returned, rejected := s.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: s.opt.Hub, AnyAccount: true},
+			ingest.RelayHop{From: m.from, Self: s.opt.RelayID})
 		switch {
 		case returned:
 			batch.Looped++
@@ -133,18 +133,18 @@ func (t *session) appendMessage(batch *sourcestore.Batch, m message) {
 		m.rejectReason += " (only the beginning is stored)"
 	}
 	batch.Rejected = append(batch.Rejected, sourcestore.RejectedMessage{
-		Data: m.data, Reason: "source " + t.opt.Name + ": " + m.rejectReason,
+		Data: m.data, Reason: "source " + s.opt.Name + ": " + m.rejectReason,
 	})
 }
 
 // storeBatch stores a batch. It retries while Redis is unreachable.
-func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error {
+func (s *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error {
 	for retry := newBackoff(); ; {
-		err := t.position.Store(ctx, batch)
+		err := s.position.Store(ctx, batch)
 		switch {
 		case err == nil && !retry.IsReset():
-			if t.logThrottle.allow("stored", nil) {
-				t.opt.Log.InfoContext(ctx, "events of the upstream are stored again")
+			if s.logThrottle.allow("stored", nil) {
+				s.opt.Log.InfoContext(ctx, "events of the upstream are stored again")
 			}
 			return nil
 		case err == nil:
@@ -154,8 +154,8 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 		case !errors.Is(err, redisconn.ErrUnavailable):
 			return err
 		}
-		if t.logThrottle.allow("store", err) {
-			t.opt.Log.WarnContext(ctx, "events of the upstream cannot be stored, reading is suspended", "error",
+		if s.logThrottle.allow("store", err) {
+			s.opt.Log.WarnContext(ctx, "events of the upstream cannot be stored, reading is suspended", "error",
 				shortError(err))
 		}
 		retry.Sleep(ctx)
@@ -163,25 +163,25 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 }
 
 // reportGap logs a gap and reports it to operators.
-func (t *session) reportGap(ctx context.Context, m message) {
+func (s *session) reportGap(ctx context.Context, m message) {
 	if !m.mustReport {
-		if t.logThrottle.allow("gap", nil) {
-			t.opt.Log.WarnContext(ctx, "events of the upstream may be missing", "reason", m.gap)
+		if s.logThrottle.allow("gap", nil) {
+			s.opt.Log.WarnContext(ctx, "events of the upstream may be missing", "reason", m.gap)
 		}
 		return
 	}
-	t.opt.Log.ErrorContext(ctx, "events of the upstream are missing", "reason", m.gap, "cursor",
-		relay.Truncate(t.savedCursor, 200))
-	sum := sha256.Sum256([]byte(t.opt.Name + "\n" + t.opt.Hub + "\n" + t.savedCursor))
-	if err := t.opt.ReportGap(ctx, hex.EncodeToString(sum[:12]), m.gap); err != nil && ctx.Err() == nil {
-		t.opt.Log.WarnContext(ctx, "gap could not be reported to sinks", "error", err)
+	s.opt.Log.ErrorContext(ctx, "events of the upstream are missing", "reason", m.gap, "cursor",
+		relay.Truncate(s.savedCursor, 200))
+	sum := sha256.Sum256([]byte(s.opt.Name + "\n" + s.opt.Hub + "\n" + s.savedCursor))
+	if err := s.opt.ReportGap(ctx, hex.EncodeToString(sum[:12]), m.gap); err != nil && ctx.Err() == nil {
+		s.opt.Log.WarnContext(ctx, "gap could not be reported to sinks", "error", err)
 	}
 }
 
 // logRejected logs the first rejected message of a batch, at most once a minute.
-func (t *session) logRejected(batch sourcestore.Batch) {
-	if len(batch.Rejected) > 0 && t.logThrottle.allow("quarantined", nil) {
-		t.opt.Log.Warn("messages of the upstream were moved to the quarantine",
+func (s *session) logRejected(batch sourcestore.Batch) {
+	if len(batch.Rejected) > 0 && s.logThrottle.allow("quarantined", nil) {
+		s.opt.Log.Warn("messages of the upstream were moved to the quarantine",
 			"count", len(batch.Rejected), "reason", batch.Rejected[0].Reason)
 	}
 }

@@ -113,39 +113,39 @@ func tailEvents(ctx context.Context, std term.Streams, f *tailFlags) error {
 }
 
 // findFirst adds the newest events, and finds the time from which on events are new.
-func (t *follower) findFirst(ctx context.Context) error {
-	newest, err := callDaemon(ctx, t.conn, adminapi.SearchEvents(),
+func (f *follower) findFirst(ctx context.Context) error {
+	newest, err := callDaemon(ctx, f.conn, adminapi.SearchEvents(),
 		adminapi.SearchEventsRequest{PageRequest: adminapi.PageRequest{Limit: 1}})
 	if err != nil {
 		return err
 	}
 	for _, e := range newest.Data {
-		t.start, t.since = e.Time, e.Time.Add(-lateTime)
-		t.seen[e.ID] = e.Time
+		f.start, f.since = e.Time, e.Time.Add(-lateTime)
+		f.seen[e.ID] = e.Time
 	}
-	if t.flags.lines == 0 {
+	if f.flags.lines == 0 {
 		return nil
 	}
-	request := t.flags.filter
-	request.Limit = t.flags.lines
-	page, err := callDaemon(ctx, t.conn, adminapi.SearchEvents(), request)
-	clear(t.seen)
-	t.add(page.Data)
+	request := f.flags.filter
+	request.Limit = f.flags.lines
+	page, err := callDaemon(ctx, f.conn, adminapi.SearchEvents(), request)
+	clear(f.seen)
+	f.add(page.Data)
 	return err
 }
 
 // findNew adds the events that were stored since the last search.
-func (t *follower) findNew(ctx context.Context) error {
+func (f *follower) findNew(ctx context.Context) error {
 	var found []adminapi.Event
-	request := t.flags.filter
-	request.Since, request.Limit = t.since.UTC().Format(time.RFC3339Nano), maxSearchPage
+	request := f.flags.filter
+	request.Since, request.Limit = f.since.UTC().Format(time.RFC3339Nano), maxSearchPage
 	for {
-		page, err := callDaemon(ctx, t.conn, adminapi.SearchEvents(), request)
+		page, err := callDaemon(ctx, f.conn, adminapi.SearchEvents(), request)
 		if err != nil {
 			return err
 		}
 		for _, e := range page.Data {
-			if e.Time.After(t.start) {
+			if e.Time.After(f.start) {
 				found = append(found, e)
 			}
 		}
@@ -153,37 +153,37 @@ func (t *follower) findNew(ctx context.Context) error {
 			break
 		}
 	}
-	t.add(found)
-	for id, at := range t.seen {
-		if at.Before(t.since) {
-			delete(t.seen, id)
+	f.add(found)
+	for id, at := range f.seen {
+		if at.Before(f.since) {
+			delete(f.seen, id)
 		}
 	}
 	return nil
 }
 
 // add adds events that were not seen yet. list begins with the newest.
-func (t *follower) add(list []adminapi.Event) {
+func (f *follower) add(list []adminapi.Event) {
 	now := time.Now()
 	for _, e := range slices.Backward(list) {
-		if _, isKnown := t.seen[e.ID]; isKnown {
+		if _, isKnown := f.seen[e.ID]; isKnown {
 			continue
 		}
-		t.seen[e.ID] = e.Time
-		t.pending = append(t.pending, pendingEvent{e, now})
-		if since := e.Time.Add(-lateTime); since.After(t.since) {
-			t.since = since
+		f.seen[e.ID] = e.Time
+		f.pending = append(f.pending, pendingEvent{e, now})
+		if since := e.Time.Add(-lateTime); since.After(f.since) {
+			f.since = since
 		}
 	}
 }
 
 // printSettled prints the first events whose outcome is complete or that have waited long enough.
-func (t *follower) printSettled(ctx context.Context) error {
-	for len(t.pending) > 0 {
-		e := &t.pending[0]
+func (f *follower) printSettled(ctx context.Context) error {
+	for len(f.pending) > 0 {
+		e := &f.pending[0]
 		details := &adminapi.EventDetails{Event: e.Event}
-		if len(t.pending) <= maxOutcomes {
-			found, err := callDaemon(ctx, t.conn, adminapi.ShowEvent(), adminapi.Empty{}, e.ID)
+		if len(f.pending) <= maxOutcomes {
+			found, err := callDaemon(ctx, f.conn, adminapi.ShowEvent(), adminapi.Empty{}, e.ID)
 			if err != nil {
 				return err
 			}
@@ -191,10 +191,10 @@ func (t *follower) printSettled(ctx context.Context) error {
 				return nil
 			}
 		}
-		if err := t.printEvent(details); err != nil {
+		if err := f.printEvent(details); err != nil {
 			return err
 		}
-		t.pending = t.pending[1:]
+		f.pending = f.pending[1:]
 	}
 	return nil
 }
@@ -206,13 +206,13 @@ func isSettled(e *adminapi.EventDetails) bool {
 	})
 }
 
-func (t *follower) printEvent(e *adminapi.EventDetails) error {
-	if !t.flags.IsTable() {
-		return t.flags.Print(t.std.Out, e)
+func (f *follower) printEvent(e *adminapi.EventDetails) error {
+	if !f.flags.IsTable() {
+		return f.flags.Print(f.std.Out, e)
 	}
-	paint := term.NewPalette(t.std.Out, t.std.Env)
+	paint := term.NewPalette(f.std.Out, f.std.Env)
 	topic := term.Sanitize(e.Topic)
-	_, err := fmt.Fprintf(t.std.Out, "%s  %s  %s  %s\n", formatTime(e.Time), term.Sanitize(e.ID),
+	_, err := fmt.Fprintf(f.std.Out, "%s  %s  %s  %s\n", formatTime(e.Time), term.Sanitize(e.ID),
 		topicPainter(paint)(topic, fmt.Sprintf("%-26s", topic)), outcomeText(paint, e))
 	return err
 }

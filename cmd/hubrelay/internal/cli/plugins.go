@@ -59,24 +59,24 @@ All arguments after the command belong to the program, even those that look like
 	return cmd
 }
 
-func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []string) error {
+func (p *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []string) error {
 	var config map[string]any
-	if err := json.Unmarshal([]byte(o.config), &config); err != nil {
+	if err := json.Unmarshal([]byte(p.config), &config); err != nil {
 		return command.NewUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
 	}
-	if o.kind != "" && o.kind != host.KindSink && o.kind != host.KindDriver {
-		return command.NewUsageError(cmd, fmt.Errorf("unknown --kind %s: choose %s or %s", o.kind, host.KindSink,
+	if p.kind != "" && p.kind != host.KindSink && p.kind != host.KindDriver {
+		return command.NewUsageError(cmd, fmt.Errorf("unknown --kind %s: choose %s or %s", p.kind, host.KindSink,
 			host.KindDriver))
 	}
 	log := slog.DiscardHandler
-	if o.verbose {
+	if p.verbose {
 		log = slog.NewTextHandler(std.Err, nil)
 	}
 	var failed error
-	paint, list := term.NewPalette(std.Out, std.Env), o.NewList(std.Out)
+	paint, list := term.NewPalette(std.Out, std.Env), p.NewList(std.Out)
 	plugin := plugintest.Plugin{
-		Kind: o.kind, Command: program, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS,
-		StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
+		Kind: p.kind, Command: program, Env: p.env, Config: json.RawMessage(p.config), PlainSocket: p.noTLS,
+		StartupTimeout: p.timeout, Timeout: p.timeout, Log: slog.New(log),
 	}
 	var err error
 	if plugin.Kind, err = plugintest.KindOf(cmd.Context(), plugin); err != nil {
@@ -91,7 +91,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []strin
 			verdict, reason = "failed", r.Err.Error()+hintFor(r.Err)
 		}
 		var err error
-		if !o.IsTable() {
+		if !p.IsTable() {
 			err = list.Write(map[string]string{"check": r.Name, "result": verdict, "reason": reason})
 		} else {
 			err = printCheck(std, paint, verdict, r.Name, reason)

@@ -30,10 +30,10 @@ type standardLog struct {
 }
 
 // Write implements io.Writer. It is called once per line.
-func (w *standardLog) Write(line []byte) (int, error) {
-	if suppressed, ok := w.limiter.Allow(); ok {
+func (s *standardLog) Write(line []byte) (int, error) {
+	if suppressed, ok := s.limiter.Allow(); ok {
 		text := strings.ToValidUTF8(strings.TrimSpace(string(line[:min(len(line), 2*maxStandardLogLine)])), "")
-		w.log.Debug("a library has logged a line", "line", relay.Truncate(text, maxStandardLogLine), "suppressed_lines", suppressed)
+		s.log.Debug("a library has logged a line", "line", relay.Truncate(text, maxStandardLogLine), "suppressed_lines", suppressed)
 	}
 	return len(line), nil
 }

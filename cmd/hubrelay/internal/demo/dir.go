@@ -67,7 +67,7 @@ func tryLockDir(dir string) (*os.File, error) {
 }
 
 // remove deletes the directory, then releases the lock.
-func (f *claimedDir) remove() {
-	_ = os.RemoveAll(f.path)
-	_ = f.lock.Close()
+func (c *claimedDir) remove() {
+	_ = os.RemoveAll(c.path)
+	_ = c.lock.Close()
 }

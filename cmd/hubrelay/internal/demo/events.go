@@ -28,8 +28,8 @@ func newGenerator(seed uint64, hub, account string) *generator {
 	return s
 }
 
-func (s *generator) shuffleTopics() {
-	s.rand.Shuffle(len(s.topics), func(i, j int) { s.topics[i], s.topics[j] = s.topics[j], s.topics[i] })
+func (g *generator) shuffleTopics() {
+	g.rand.Shuffle(len(g.topics), func(i, j int) { g.topics[i], g.topics[j] = g.topics[j], g.topics[i] })
 }
 
 // Event is a notification as a producer writes it.
@@ -55,53 +55,53 @@ type eventContext struct {
 }
 
 // nextEvent returns an event with the next topic.
-func (s *generator) nextEvent() Event {
-	if s.next == len(s.topics) {
-		s.next = 0
-		s.shuffleTopics()
+func (g *generator) nextEvent() Event {
+	if g.next == len(g.topics) {
+		g.next = 0
+		g.shuffleTopics()
 	}
-	topic := s.topics[s.next]
-	s.next++
-	return s.eventFor(topic)
+	topic := g.topics[g.next]
+	g.next++
+	return g.eventFor(topic)
 }
 
-func (s *generator) eventFor(topic string) Event {
+func (g *generator) eventFor(topic string) Event {
 	family, _, _ := strings.Cut(topic, ".")
 	out := Event{
 		Topic:   topic,
-		Object:  eventObject{ID: s.pickID(family)},
-		Context: eventContext{HubID: s.hub, AccountID: s.account},
+		Object:  eventObject{ID: g.pickID(family)},
+		Context: eventContext{HubID: g.hub, AccountID: g.account},
 	}
 	if states := samples.StatesFor(topic); len(states) > 0 {
-		out.Object.State = s.pickOne(states...)
+		out.Object.State = g.pickOne(states...)
 	}
 	if strings.HasSuffix(topic, ".error") {
-		out.Object.Error = s.pickOne("no space left on device", "health check timed out", "image not found",
+		out.Object.Error = g.pickOne("no space left on device", "health check timed out", "image not found",
 			"connection refused")
 	}
 	related := samples.RelatedIDsFor(topic)
 	if related.Environments {
-		out.Context.Environments = []string{s.pickID("environment")}
+		out.Context.Environments = []string{g.pickID("environment")}
 	}
 	if related.Clusters {
-		out.Context.Clusters = []string{s.pickOne("production", "staging")}
+		out.Context.Clusters = []string{g.pickOne("production", "staging")}
 	}
 	if related.Zones {
-		out.Context.DNSZones = []string{s.pickID("zone")}
+		out.Context.DNSZones = []string{g.pickID("zone")}
 	}
 	if related.Containers {
-		out.Context.Containers = []string{s.pickID("container")}
+		out.Context.Containers = []string{g.pickID("container")}
 	}
 	return out
 }
 
 // pickID returns one of four ids of a kind, so the same objects occur repeatedly.
-func (s *generator) pickID(kind string) string {
+func (g *generator) pickID(kind string) string {
 	var sum uint64 = 14695981039346656037
 	for _, c := range []byte(kind) {
 		sum = (sum ^ uint64(c)) * 1099511628211
 	}
-	return fmt.Sprintf("%016x%08x", sum, 1+s.rand.IntN(4))
+	return fmt.Sprintf("%016x%08x", sum, 1+g.rand.IntN(4))
 }
 
-func (s *generator) pickOne(choices ...string) string { return choices[s.rand.IntN(len(choices))] }
+func (g *generator) pickOne(choices ...string) string { return choices[g.rand.IntN(len(choices))] }

@@ -53,9 +53,9 @@ type sinkDraft struct {
 }
 
 // newSink returns a sink without settings. It fails if the type is unknown.
-func (s *Config) newSink(kind string) (*sinkDraft, error) {
+func (c *Config) newSink(kind string) (*sinkDraft, error) {
 	var types []string
-	for _, k := range s.Kinds.Sinks {
+	for _, k := range c.Kinds.Sinks {
 		if k.Type == kind {
 			return &sinkDraft{kind: k}, nil
 		}
@@ -78,13 +78,13 @@ func (s *sinkDraft) hasAny(keys ...string) bool {
 }
 
 // add appends a sink. It makes its name unique.
-func (s *Config) add(sink *sinkDraft) {
+func (c *Config) add(sink *sinkDraft) {
 	base := sink.name
 	if base == "" {
 		base = sink.kind.Type
 	}
 	sink.name = base
-	for n := 2; slices.ContainsFunc(s.sinks, func(other *sinkDraft) bool { return other.name == sink.name }); n++ {
+	for n := 2; slices.ContainsFunc(c.sinks, func(other *sinkDraft) bool { return other.name == sink.name }); n++ {
 		sink.name = fmt.Sprintf("%s-%d", base, n)
 	}
 	if !sink.hasAny("topics") {
@@ -95,22 +95,22 @@ func (s *Config) add(sink *sinkDraft) {
 		sink.generatedSecret = NewWebhookSecret()
 		sink.set("secrets", sink.generatedSecret)
 	}
-	s.sinks = append(s.sinks, sink)
+	c.sinks = append(c.sinks, sink)
 }
 
 // removeLast removes the sink that add appended last.
-func (s *Config) removeLast() { s.sinks = s.sinks[:len(s.sinks)-1] }
+func (c *Config) removeLast() { c.sinks = c.sinks[:len(c.sinks)-1] }
 
 // renderYAML returns the text of the configuration.
-func (s *Config) renderYAML() ([]byte, error) {
+func (c *Config) renderYAML() ([]byte, error) {
 	t, err := template.New("init").Funcs(template.FuncMap{"quote": quoteYAML, "key": yamlKey}).Parse(configTemplate)
 	if err != nil {
 		return nil, fmt.Errorf("parse template of configuration: %w", err)
 	}
 	var b strings.Builder
 	err = t.Execute(&b, map[string]any{
-		"File": filepath.Base(s.File), "Listen": s.Listen, "Redis": s.Redis, "Sinks": s.sinkViews(),
-		"Hash": apikey.FormatHash(apikey.HashOf(s.Key)), "Version": s.Version,
+		"File": filepath.Base(c.File), "Listen": c.Listen, "Redis": c.Redis, "Sinks": c.sinkViews(),
+		"Hash": apikey.FormatHash(apikey.HashOf(c.Key)), "Version": c.Version,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("render configuration: %w", err)
@@ -125,9 +125,9 @@ type sinkView struct {
 
 type settingView struct{ Key, Value, About string }
 
-func (s *Config) sinkViews() []sinkView {
+func (c *Config) sinkViews() []sinkView {
 	var list []sinkView
-	for _, sink := range s.sinks {
+	for _, sink := range c.sinks {
 		v := sinkView{Name: sink.name, Type: sink.kind.Type, About: promptsOf(sink.kind.Type).summary}
 		for _, b := range buildTree(sink.settings) {
 			about := ""
@@ -152,23 +152,23 @@ type checkResult struct {
 
 // checkConfig loads the configuration as serve would. A missing environment variable is a warning, because only serve
 // needs it.
-func (s *Config) checkConfig(environ []string) (checkResult, error) {
-	text, err := s.renderYAML()
+func (c *Config) checkConfig(environ []string) (checkResult, error) {
+	text, err := c.renderYAML()
 	if err != nil {
 		return checkResult{}, err
 	}
-	draft, err := s.writeDraft(text)
+	draft, err := c.writeDraft(text)
 	if err != nil {
 		return checkResult{}, err
 	}
 	defer func() { _ = os.Remove(draft) }()
-	cfg, err := daemon.LoadConfig(draft, environ, s.Kinds)
+	cfg, err := daemon.LoadConfig(draft, environ, c.Kinds)
 	var v checkResult
 	var problems yamldoc.Problems
 	switch {
 	case errors.As(err, &problems):
 		for _, p := range problems {
-			if name := s.missingVariable(p.Path, environ); name != "" {
+			if name := c.missingVariable(p.Path, environ); name != "" {
 				p.Message, p.Hint = "the environment variable "+name+" is not set here", "export it where serve runs"
 				v.warnings = append(v.warnings, p)
 			} else {
@@ -186,8 +186,8 @@ func (s *Config) checkConfig(environ []string) (checkResult, error) {
 }
 
 // missingVariable returns the variable in the setting at path that environ does not contain, or "".
-func (s *Config) missingVariable(path string, environ []string) string {
-	for _, sink := range s.sinks {
+func (c *Config) missingVariable(path string, environ []string) string {
+	for _, sink := range c.sinks {
 		for _, t := range sink.settings {
 			if below := "sinks." + sink.name + "." + t.key; path != below && !strings.HasPrefix(path, below+"[") {
 				continue
@@ -211,56 +211,56 @@ func withoutFile(list []yamldoc.Problem) {
 
 // writeDraft writes the configuration to a temporary file in the same directory, so relative paths are resolved
 // correctly.
-func (s *Config) writeDraft(text []byte) (string, error) {
-	f, err := os.CreateTemp(filepath.Dir(s.File), ".hubrelay-init-*.yaml") // mode 0600, because it can contain secrets
+func (c *Config) writeDraft(text []byte) (string, error) {
+	f, err := os.CreateTemp(filepath.Dir(c.File), ".hubrelay-init-*.yaml") // mode 0600, because it can contain secrets
 	if err != nil {
 		var path *os.PathError
 		if errors.As(err, &path) {
 			err = path.Err // without the name of the draft
 		}
-		return "", fmt.Errorf("write %s: its directory must exist and be writable: %w", s.File, err)
+		return "", fmt.Errorf("write %s: its directory must exist and be writable: %w", c.File, err)
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		_ = os.Remove(f.Name())
-		return "", fmt.Errorf("write %s: %w", s.File, err)
+		return "", fmt.Errorf("write %s: %w", c.File, err)
 	}
 	return f.Name(), nil
 }
 
 // Write checks the configuration and writes it, completely or not at all. It returns yamldoc.Problems if the
 // configuration is not valid.
-func (s *Config) Write(environ []string) (warnings []yamldoc.Problem, err error) {
-	checked, err := s.checkConfig(environ)
+func (c *Config) Write(environ []string) (warnings []yamldoc.Problem, err error) {
+	checked, err := c.checkConfig(environ)
 	if err != nil {
 		return nil, err
 	}
 	if len(checked.problems) > 0 {
 		return nil, checked.problems
 	}
-	return checked.warnings, s.writeFile()
+	return checked.warnings, c.writeFile()
 }
 
 // writeFile writes the configuration to its file, completely or not at all.
-func (s *Config) writeFile() error {
-	text, err := s.renderYAML()
+func (c *Config) writeFile() error {
+	text, err := c.renderYAML()
 	if err != nil {
 		return err
 	}
-	draft, err := s.writeDraft(text)
+	draft, err := c.writeDraft(text)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = os.Remove(draft) }()
-	if s.Force {
-		return os.Rename(draft, s.File)
+	if c.Force {
+		return os.Rename(draft, c.File)
 	}
-	err = os.Link(draft, s.File) // fails if the file exists by now
+	err = os.Link(draft, c.File) // fails if the file exists by now
 	switch {
 	case errors.Is(err, os.ErrExist):
-		return &existsError{s.File}
+		return &existsError{c.File}
 	case err != nil: // the file system does not support links
-		return os.Rename(draft, s.File)
+		return os.Rename(draft, c.File)
 	}
 	return nil
 }

@@ -77,59 +77,59 @@ type prompter struct {
 var errNoAnswer = errors.New("the input ended and nothing was written: use --yes or flags if there is no terminal")
 
 // Ask asks in a terminal for the settings that no flag set.
-func (s *Config) Ask(ctx context.Context, std term.Streams, terminal *os.File, given func(flag string) bool) error {
-	a := &prompter{in: bufio.NewReader(terminal), terminal: terminal, streams: std, setup: s, given: given}
+func (c *Config) Ask(ctx context.Context, std term.Streams, terminal *os.File, given func(flag string) bool) error {
+	a := &prompter{in: bufio.NewReader(terminal), terminal: terminal, streams: std, setup: c, given: given}
 	return a.askAll(ctx)
 }
 
-func (a *prompter) askAll(ctx context.Context) error {
-	a.writef("This writes %s. Enter accepts the value in brackets, Ctrl-C exits without writing.\n\n", a.setup.File)
-	if !a.given("listen") {
-		p := prompt{text: "Address for clients and producers", defaultValue: a.setup.Listen}
-		if err := a.askUntilValid(ctx, p, "server.listen",
-			func(answer string) { a.setup.Listen = answer }); err != nil {
+func (pr *prompter) askAll(ctx context.Context) error {
+	pr.writef("This writes %s. Enter accepts the value in brackets, Ctrl-C exits without writing.\n\n", pr.setup.File)
+	if !pr.given("listen") {
+		p := prompt{text: "Address for clients and producers", defaultValue: pr.setup.Listen}
+		if err := pr.askUntilValid(ctx, p, "server.listen",
+			func(answer string) { pr.setup.Listen = answer }); err != nil {
 			return err
 		}
 	}
-	if !a.given("redis") {
+	if !pr.given("redis") {
 		p := prompt{text: "Redis, such as redis://host:6379; empty for an embedded one"}
-		if err := a.askUntilValid(ctx, p, "redis.url", func(answer string) { a.setup.Redis = answer }); err != nil {
+		if err := pr.askUntilValid(ctx, p, "redis.url", func(answer string) { pr.setup.Redis = answer }); err != nil {
 			return err
 		}
 	}
-	if a.given("sink") {
+	if pr.given("sink") {
 		return nil
 	}
 	for {
-		sink, err := a.askKind(ctx)
+		sink, err := pr.askKind(ctx)
 		if err != nil || sink == nil {
 			return err
 		}
-		if err := a.askSink(ctx, sink); err != nil {
+		if err := pr.askSink(ctx, sink); err != nil {
 			return err
 		}
 	}
 }
 
 // askKind asks for the type of another sink. It returns nil if there is no answer.
-func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
-	a.writef("\nWhere should events be delivered, in addition to the stream for clients?\n")
+func (pr *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
+	pr.writef("\nWhere should events be delivered, in addition to the stream for clients?\n")
 	var types []string
-	for _, k := range a.setup.Kinds.Sinks {
+	for _, k := range pr.setup.Kinds.Sinks {
 		if p := promptsOf(k.Type); p.summary != "" {
 			types = append(types, k.Type)
-			a.writef("  %d  %-10s %s\n", len(types), k.Type, p.summary)
+			pr.writef("  %d  %-10s %s\n", len(types), k.Type, p.summary)
 		}
 	}
 	for {
-		answer, err := a.askLine(ctx, prompt{text: "Number or name, empty to finish"})
+		answer, err := pr.askLine(ctx, prompt{text: "Number or name, empty to finish"})
 		if err != nil || answer == "" {
 			return nil, err
 		}
 		if n, err := strconv.Atoi(answer); err == nil && n >= 1 && n <= len(types) {
 			answer = types[n-1]
 		}
-		sink, err := a.setup.newSink(answer)
+		sink, err := pr.setup.newSink(answer)
 		if err == nil && promptsOf(answer).summary != "" {
 			return sink, nil
 		}
@@ -137,7 +137,7 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 			err = fmt.Errorf("a sink of type %s needs more settings than can be asked here: see configs/hubrelay.yaml",
 				answer)
 		}
-		a.writef("  %v\n", err)
+		pr.writef("  %v\n", err)
 	}
 }
 
@@ -145,8 +145,8 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 var errSkipped = errors.New("required answer is missing")
 
 // askSink asks for the settings of a sink.
-func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
-	a.setup.add(sink)
+func (pr *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
+	pr.setup.add(sink)
 	path := "sinks." + sink.name + "."
 	questions := append(promptsOf(sink.kind.Type).ask,
 		prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", defaultValue: "*"})
@@ -154,10 +154,10 @@ func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 		if q.dependsOn != "" && !sink.hasAny(q.dependsOn) {
 			continue
 		}
-		err := a.askUntilValid(ctx, q, path+q.key, func(answer string) { sink.setAnswer(q.key, answer) })
+		err := pr.askUntilValid(ctx, q, path+q.key, func(answer string) { sink.setAnswer(q.key, answer) })
 		if errors.Is(err, errSkipped) {
-			a.setup.removeLast()
-			a.writef("  this destination was skipped, because the answer is empty\n")
+			pr.setup.removeLast()
+			pr.writef("  this destination was skipped, because the answer is empty\n")
 			return nil
 		} else if err != nil {
 			return err
@@ -185,26 +185,26 @@ func (s *sinkDraft) setAnswer(key, answer string) {
 }
 
 // askUntilValid repeats a question until the configuration has no problem at path.
-func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set func(answer string)) error {
+func (pr *prompter) askUntilValid(ctx context.Context, p prompt, path string, set func(answer string)) error {
 	for {
-		answer, err := a.askLine(ctx, p)
+		answer, err := pr.askLine(ctx, p)
 		switch {
 		case err != nil:
 			return err
 		case answer == "" && p.required:
 			return errSkipped
 		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
-			a.writef("  no shell is used, so quotes would be part of a word: omit them, or add the arguments to the " +
+			pr.writef("  no shell is used, so quotes would be part of a word: omit them, or add the arguments to the " +
 				"file later\n")
 			continue
 		}
 		set(answer)
 		if p.key == "url" {
-			if err := a.offerToAllow(ctx, answer); err != nil {
+			if err := pr.offerToAllow(ctx, answer); err != nil {
 				return err
 			}
 		}
-		v, err := a.setup.checkConfig(a.streams.Env)
+		v, err := pr.setup.checkConfig(pr.streams.Env)
 		if err != nil {
 			return err
 		}
@@ -214,14 +214,14 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 		if wrong := slices.DeleteFunc(v.problems, func(p yamldoc.Problem) bool { return !at(p) }); len(wrong) > 0 {
 			for _, problem := range wrong {
 				problem.Path = ""
-				a.writef("  %s\n", problem)
+				pr.writef("  %s\n", problem)
 			}
 			continue
 		}
 		for _, problem := range v.warnings {
 			if at(problem) {
 				problem.Path = ""
-				a.writef("  accepted with a warning: %s\n", problem)
+				pr.writef("  accepted with a warning: %s\n", problem)
 			}
 		}
 		return nil
@@ -229,8 +229,8 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 }
 
 // offerToAllow asks for permission to use an address that is not public, because sinks reject it otherwise.
-func (a *prompter) offerToAllow(ctx context.Context, address string) error {
-	sink := a.setup.sinks[len(a.setup.sinks)-1]
+func (pr *prompter) offerToAllow(ctx context.Context, address string) error {
+	sink := pr.setup.sinks[len(pr.setup.sinks)-1]
 	sink.removeKey("allow_cidrs")
 	u, err := url.Parse(address)
 	if err != nil {
@@ -245,7 +245,7 @@ func (a *prompter) offerToAllow(ctx context.Context, address string) error {
 	if err != nil || bad != nil || nothing.Check(addr) == nil {
 		return nil
 	}
-	answer, err := a.askLine(ctx, prompt{text: "  " + host + " is not a public address, so the sink would reject it. " +
+	answer, err := pr.askLine(ctx, prompt{text: "  " + host + " is not a public address, so the sink would reject it. " +
 		"Allow it? y or n", defaultValue: "n"})
 	if err == nil && strings.HasPrefix(strings.ToLower(answer), "y") {
 		sink.set("allow_cidrs", netip.PrefixFrom(addr, addr.BitLen()).String())
@@ -254,7 +254,7 @@ func (a *prompter) offerToAllow(ctx context.Context, address string) error {
 }
 
 // askLine asks one question. It hides the text of a secret.
-func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
+func (pr *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 	text := p.text
 	if p.defaultValue != "" {
 		text += " [" + p.defaultValue + "]"
@@ -262,33 +262,33 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 	if p.secret {
 		// Hide the input before the question, because a fast answer would be visible. Do not do this in the goroutine,
 		// which can outlive this function and leave the terminal without echo.
-		restore, err := term.HideInput(int(a.terminal.Fd()))
+		restore, err := term.HideInput(int(pr.terminal.Fd()))
 		if err != nil {
 			return "", fmt.Errorf("hide the typed text: %w", err)
 		}
 		defer restore()
 	}
-	a.writef("%s: ", text)
+	pr.writef("%s: ", text)
 	type result struct {
 		text string
 		err  error
 	}
 	done := make(chan result, 1)
 	go func() {
-		text, err := a.in.ReadString('\n')
+		text, err := pr.in.ReadString('\n')
 		done <- result{text, err}
 	}()
 	select {
 	case <-ctx.Done():
-		a.writef("\n")
+		pr.writef("\n")
 		return "", errors.New("nothing was written")
 	case r := <-done:
 		if p.secret {
-			a.writef("\n") // the typed line break is hidden too
+			pr.writef("\n") // the typed line break is hidden too
 		}
 		answer := strings.TrimSpace(r.text)
 		if errors.Is(r.err, io.EOF) && answer == "" {
-			a.writef("\n")
+			pr.writef("\n")
 			return "", errNoAnswer
 		} else if r.err != nil && !errors.Is(r.err, io.EOF) {
 			return "", fmt.Errorf("read the answer: %w", r.err)
@@ -300,6 +300,6 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 	}
 }
 
-func (a *prompter) writef(format string, args ...any) {
-	_, _ = fmt.Fprintf(a.streams.Err, format, args...)
+func (pr *prompter) writef(format string, args ...any) {
+	_, _ = fmt.Fprintf(pr.streams.Err, format, args...)
 }

@@ -112,23 +112,23 @@ func buildTree(settings []setting) []*settingNode {
 }
 
 // yamlText returns the value of the node on one line.
-func (b *settingNode) yamlText() string {
-	if b.value != nil {
-		return b.value.yamlText()
+func (s *settingNode) yamlText() string {
+	if s.value != nil {
+		return s.value.yamlText()
 	}
-	entries := make([]string, len(b.below))
-	for i, e := range b.below {
+	entries := make([]string, len(s.below))
+	for i, e := range s.below {
 		entries[i] = yamlKey(e.key) + ": " + e.yamlText()
 	}
 	return "{" + strings.Join(entries, ", ") + "}"
 }
 
-func (t *setting) yamlText() string {
-	if !t.list {
-		return quoteYAML(t.values[0])
+func (s *setting) yamlText() string {
+	if !s.list {
+		return quoteYAML(s.values[0])
 	}
-	quoted := make([]string, len(t.values))
-	for i, v := range t.values {
+	quoted := make([]string, len(s.values))
+	for i, v := range s.values {
 		quoted[i] = quoteYAML(v)
 	}
 	return "[" + strings.Join(quoted, ", ") + "]"

@@ -44,17 +44,17 @@ func HideValues(text string) string {
 }
 
 // AddSinkFlag adds a sink from a flag TYPE,KEY=VALUE,…. Errors contain no values.
-func (s *Config) AddSinkFlag(text string) error {
-	sink, err := s.parseSink(text)
+func (c *Config) AddSinkFlag(text string) error {
+	sink, err := c.parseSink(text)
 	if err != nil {
 		return err
 	}
-	s.add(sink)
+	c.add(sink)
 	return nil
 }
 
 // parseSink parses TYPE,KEY=VALUE,… as a line of CSV, so quoted values can contain commas.
-func (s *Config) parseSink(text string) (*sinkDraft, error) {
+func (c *Config) parseSink(text string) (*sinkDraft, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.LazyQuotes = true
 	fields, err := r.Read()
@@ -66,7 +66,7 @@ func (s *Config) parseSink(text string) (*sinkDraft, error) {
 	} else if err != nil {
 		return nil, errors.New(`is not TYPE,KEY=VALUE,…; a value with commas is written as "KEY=VALUE"`)
 	}
-	sink, err := s.newSink(strings.TrimSpace(fields[0]))
+	sink, err := c.newSink(strings.TrimSpace(fields[0]))
 	if err != nil {
 		return nil, err
 	}
@@ -88,34 +88,34 @@ func (s *Config) parseSink(text string) (*sinkDraft, error) {
 }
 
 // PrintNextSteps prints the secrets of the new configuration and the commands to run next.
-func (s *Config) PrintNextSteps(std term.Streams) error {
+func (c *Config) PrintNextSteps(std term.Streams) error {
 	p := term.NewPalette(std.Out, std.Env)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s is written and valid: 1 key, %s.\n", p.Bold(s.File), term.Pluralize(len(s.sinks), "sink"))
-	line("Its API key is not shown again; the file contains only the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.Key)
-	for _, sink := range s.sinks {
+	line("%s is written and valid: 1 key, %s.\n", p.Bold(c.File), term.Pluralize(len(c.sinks), "sink"))
+	line("Its API key is not shown again; the file contains only the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", c.Key)
+	for _, sink := range c.sinks {
 		if secret := sink.generatedSecret; secret != "" {
 			line("The receiver of %q verifies signatures with this secret. It is in the file too:\n\n  %s\n",
 				sink.name, secret)
 		}
 	}
 	url := ""
-	if s.Listen != DefaultListen {
-		url = "HUBRELAY_URL=" + LocalURL("http", s.Listen) + " "
+	if c.Listen != DefaultListen {
+		url = "HUBRELAY_URL=" + LocalURL("http", c.Listen) + " "
 	}
-	line("Next:\n\n  %s serve -c %s", term.ProgramName(), s.File)
+	line("Next:\n\n  %s serve -c %s", term.ProgramName(), c.File)
 	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, term.ProgramName(),
 		p.Dim("# in a second terminal, with the same HUBRELAY_KEY"))
-	if len(s.sinks) > 0 {
-		line("  %s sinks test %s -c %s", term.ProgramName(), s.sinks[0].name, s.File)
+	if len(c.sinks) > 0 {
+		line("  %s sinks test %s -c %s", term.ProgramName(), c.sinks[0].name, c.File)
 	}
-	if s.Redis == "" {
+	if c.Redis == "" {
 		if _, err := embeddedredis.FindBinary(); err != nil {
 			line("\n%s: %v", p.Yellow("Not yet"), err)
 		}
 	}
-	if dir := filepath.Dir(s.File); dir != "." {
+	if dir := filepath.Dir(c.File); dir != "." {
 		line("\nPaths in the file are relative to its directory, %s.", dir)
 	}
 	_, err := io.WriteString(std.Out, b.String())

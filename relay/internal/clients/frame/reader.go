@@ -33,7 +33,7 @@ const (
 )
 
 // End returns why the Reader stopped. It ignores all bytes after that.
-func (in *Reader) End() End { return in.end }
+func (rd *Reader) End() End { return rd.end }
 
 // Reply is the frame to send in response to a control frame or a violation. The zero value is no reply.
 type Reply struct {
@@ -42,37 +42,37 @@ type Reply struct {
 }
 
 // Consume parses p until a frame needs a reply, and returns the bytes after that frame.
-func (in *Reader) Consume(p []byte) (rest []byte, r Reply) {
-	for len(p) > 0 && in.end == NotEnded {
-		if in.payloadLeft > 0 {
-			n := int(min(in.payloadLeft, int64(len(p))))
-			if in.isControl() {
-				in.control = append(in.control, p[:n]...)
+func (rd *Reader) Consume(p []byte) (rest []byte, r Reply) {
+	for len(p) > 0 && rd.end == NotEnded {
+		if rd.payloadLeft > 0 {
+			n := int(min(rd.payloadLeft, int64(len(p))))
+			if rd.isControl() {
+				rd.control = append(rd.control, p[:n]...)
 			}
-			in.payloadLeft -= int64(n)
+			rd.payloadLeft -= int64(n)
 			p = p[n:]
 		} else {
-			in.header[in.headerLen] = p[0]
-			in.headerLen++
+			rd.header[rd.headerLen] = p[0]
+			rd.headerLen++
 			p = p[1:]
-			if in.headerLen == 2 {
-				if problem := in.validateHeader(); problem != "" {
-					return p, in.fail(closeProtocolError, problem)
+			if rd.headerLen == 2 {
+				if problem := rd.validateHeader(); problem != "" {
+					return p, rd.fail(closeProtocolError, problem)
 				}
 			}
-			if in.headerLen < 2 || in.headerLen < in.headerSize() {
+			if rd.headerLen < 2 || rd.headerLen < rd.headerSize() {
 				continue
 			}
-			if !in.startPayload() {
-				return p, in.fail(closeMessageTooBig, "")
+			if !rd.startPayload() {
+				return p, rd.fail(closeMessageTooBig, "")
 			}
 		}
-		if in.payloadLeft > 0 {
+		if rd.payloadLeft > 0 {
 			continue
 		}
-		in.headerLen = 0
-		if in.isControl() {
-			if r = in.finishControl(); r.Frame != nil {
+		rd.headerLen = 0
+		if rd.isControl() {
+			if r = rd.finishControl(); r.Frame != nil {
 				return p, r
 			}
 		}
@@ -80,16 +80,16 @@ func (in *Reader) Consume(p []byte) (rest []byte, r Reply) {
 	return nil, Reply{}
 }
 
-func (in *Reader) opcode() byte    { return in.header[0] & opcodeMask }
-func (in *Reader) isControl() bool { return in.opcode() >= opcodeClose }
+func (rd *Reader) opcode() byte    { return rd.header[0] & opcodeMask }
+func (rd *Reader) isControl() bool { return rd.opcode() >= opcodeClose }
 
 // validateHeader checks the first two bytes of a frame.
-func (in *Reader) validateHeader() (problem string) {
+func (rd *Reader) validateHeader() (problem string) {
 	const masked = 0x80
-	first, second := in.header[0], in.header[1]
+	first, second := rd.header[0], rd.header[1]
 	final, reserved := first&fin != 0, first&0x70
-	opcode := in.opcode()
-	if in.Deflated && (opcode == opcodeText || opcode == opcodeBinary) {
+	opcode := rd.opcode()
+	if rd.Deflated && (opcode == opcodeText || opcode == opcodeBinary) {
 		reserved &^= rsv1 // valid in the first frame of a message only
 	}
 	switch {
@@ -104,15 +104,15 @@ func (in *Reader) validateHeader() (problem string) {
 			return "a control frame must be short and in one piece"
 		}
 	case opcodeText, opcodeBinary:
-		if in.inMessage {
+		if rd.inMessage {
 			return "a message starts inside another"
 		}
-		in.inMessage, in.messageBytes = !final, 0
+		rd.inMessage, rd.messageBytes = !final, 0
 	case opcodeContinuation:
-		if !in.inMessage {
+		if !rd.inMessage {
 			return "a continuation frame without a message"
 		}
-		in.inMessage = !final
+		rd.inMessage = !final
 	default:
 		return "the opcode is unknown"
 	}
@@ -120,9 +120,9 @@ func (in *Reader) validateHeader() (problem string) {
 }
 
 // headerSize returns the size of the header, which is known after its second byte.
-func (in *Reader) headerSize() int8 {
+func (rd *Reader) headerSize() int8 {
 	const mask = 4
-	switch in.header[1] & 0x7f {
+	switch rd.header[1] & 0x7f {
 	case 126:
 		return 2 + 2 + mask
 	case 127:
@@ -133,57 +133,57 @@ func (in *Reader) headerSize() int8 {
 }
 
 // startPayload reads the length from a complete header. It returns false if the message is too large.
-func (in *Reader) startPayload() bool {
+func (rd *Reader) startPayload() bool {
 	var length uint64
-	switch in.header[1] & 0x7f {
+	switch rd.header[1] & 0x7f {
 	case 126:
-		length = uint64(binary.BigEndian.Uint16(in.header[2:]))
+		length = uint64(binary.BigEndian.Uint16(rd.header[2:]))
 	case 127:
-		length = binary.BigEndian.Uint64(in.header[2:])
+		length = binary.BigEndian.Uint64(rd.header[2:])
 	default:
-		length = uint64(in.header[1] & 0x7f)
+		length = uint64(rd.header[1] & 0x7f)
 	}
-	if !in.isControl() {
-		if length > uint64(MaxMessage-in.messageBytes) {
+	if !rd.isControl() {
+		if length > uint64(MaxMessage-rd.messageBytes) {
 			return false
 		}
-		in.messageBytes += int32(length)
+		rd.messageBytes += int32(length)
 	}
-	in.payloadLeft = int64(length)
+	rd.payloadLeft = int64(length)
 	return true
 }
 
 // finishControl handles a complete control frame.
-func (in *Reader) finishControl() Reply {
-	payload := in.control
-	in.control = nil
-	mask := in.header[in.headerSize()-4:]
+func (rd *Reader) finishControl() Reply {
+	payload := rd.control
+	rd.control = nil
+	mask := rd.header[rd.headerSize()-4:]
 	for i := range payload {
 		payload[i] ^= mask[i%4]
 	}
-	switch in.opcode() {
+	switch rd.opcode() {
 	case opcodePing:
 		return Reply{Frame: append([]byte{finPong, byte(len(payload))}, payload...)}
 	case opcodeClose:
-		return in.handleClose(payload)
+		return rd.handleClose(payload)
 	default:
 		return Reply{}
 	}
 }
 
 // handleClose replies to a close frame with the same code.
-func (in *Reader) handleClose(payload []byte) Reply {
+func (rd *Reader) handleClose(payload []byte) Reply {
 	code := closeNoStatus
 	if len(payload) >= 2 {
 		code = int(binary.BigEndian.Uint16(payload))
 		if !isValidCloseCode(code) {
-			return in.fail(closeProtocolError, "the close code is invalid")
+			return rd.fail(closeProtocolError, "the close code is invalid")
 		}
 		if !utf8.Valid(payload[2:]) {
-			return in.fail(closeProtocolError, "the close reason is not UTF-8")
+			return rd.fail(closeProtocolError, "the close reason is not UTF-8")
 		}
 	}
-	in.end = ByClient
+	rd.end = ByClient
 	frame := []byte{finClose, 0}
 	if code != closeNoStatus {
 		frame = NewClose(uint16(code), "")
@@ -201,7 +201,7 @@ func isValidCloseCode(code int) bool {
 	return code >= 3000 && code <= 4999
 }
 
-func (in *Reader) fail(code uint16, problem string) Reply {
-	in.end = ByBrokenFrame
+func (rd *Reader) fail(code uint16, problem string) Reply {
+	rd.end = ByBrokenFrame
 	return Reply{Frame: NewClose(code, problem), IsClose: true}
 }

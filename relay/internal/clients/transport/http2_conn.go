@@ -38,19 +38,19 @@ func NewHTTP2Conn(w http.ResponseWriter, r *http.Request) *HTTP2Conn {
 }
 
 // Write sends p and flushes.
-func (s *HTTP2Conn) Write(p []byte) (int, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
+func (h *HTTP2Conn) Write(p []byte) (int, error) {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
 		return 0, net.ErrClosed
 	}
-	s.writing.Store(true)
-	defer s.writing.Store(false)
-	n, err := s.w.Write(p)
+	h.writing.Store(true)
+	defer h.writing.Store(false)
+	n, err := h.w.Write(p)
 	if err == nil {
-		err = s.controller.Flush()
+		err = h.controller.Flush()
 	}
-	if err != nil && s.DeadlinePassed() {
+	if err != nil && h.DeadlinePassed() {
 		err = os.ErrDeadlineExceeded
 	}
 	return n, err
@@ -58,68 +58,68 @@ func (s *HTTP2Conn) Write(p []byte) (int, error) {
 
 // DeadlinePassed reports whether the write deadline has passed. The server then ends the stream without giving the
 // reason to the writer or the handler.
-func (s *HTTP2Conn) DeadlinePassed() bool {
-	due := s.writeDeadline.Load()
-	return due != 0 && int64(time.Since(s.opened)) >= due
+func (h *HTTP2Conn) DeadlinePassed() bool {
+	due := h.writeDeadline.Load()
+	return due != 0 && int64(time.Since(h.opened)) >= due
 }
 
 // SetWriteDeadline sets the deadline of all writes. After the previous deadline has passed it fails, because the server
 // has ended the stream even if the write succeeded.
-func (s *HTTP2Conn) SetWriteDeadline(t time.Time) error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.closed {
+func (h *HTTP2Conn) SetWriteDeadline(t time.Time) error {
+	h.mu.RLock()
+	defer h.mu.RUnlock()
+	if h.closed {
 		return net.ErrClosed
 	}
-	if s.DeadlinePassed() {
+	if h.DeadlinePassed() {
 		return os.ErrDeadlineExceeded
 	}
 	due := int64(0)
 	if !t.IsZero() {
-		due = int64(t.Sub(s.opened))
+		due = int64(t.Sub(h.opened))
 	}
-	s.writeDeadline.Store(due)
-	return s.controller.SetWriteDeadline(t)
+	h.writeDeadline.Store(due)
+	return h.controller.SetWriteDeadline(t)
 }
 
 // Done returns a channel that is closed when the handler should return.
-func (s *HTTP2Conn) Done() <-chan struct{} { return s.done }
+func (h *HTTP2Conn) Done() <-chan struct{} { return h.done }
 
 // CloseWrite lets the handler return, which ends the response.
-func (s *HTTP2Conn) CloseWrite() error {
-	s.once.Do(func() { close(s.done) })
+func (h *HTTP2Conn) CloseWrite() error {
+	h.once.Do(func() { close(h.done) })
 	return nil
 }
 
 // Close is CloseWrite, and also interrupts a blocked write, which ends the stream.
-func (s *HTTP2Conn) Close() error {
-	if s.writing.Load() {
-		_ = s.SetWriteDeadline(time.Now().Add(-time.Second))
+func (h *HTTP2Conn) Close() error {
+	if h.writing.Load() {
+		_ = h.SetWriteDeadline(time.Now().Add(-time.Second))
 	}
-	return s.CloseWrite()
+	return h.CloseWrite()
 }
 
 // Finish rejects further calls. The handler calls it before it returns.
-func (s *HTTP2Conn) Finish() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
+func (h *HTTP2Conn) Finish() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = true
 }
 
 // Read returns io.EOF.
-func (s *HTTP2Conn) Read([]byte) (int, error) { return 0, io.EOF }
+func (h *HTTP2Conn) Read([]byte) (int, error) { return 0, io.EOF }
 
 // LocalAddr returns an empty address.
-func (s *HTTP2Conn) LocalAddr() net.Addr { return streamAddr("") }
+func (h *HTTP2Conn) LocalAddr() net.Addr { return streamAddr("") }
 
 // RemoteAddr returns the address of the client.
-func (s *HTTP2Conn) RemoteAddr() net.Addr { return s.remote }
+func (h *HTTP2Conn) RemoteAddr() net.Addr { return h.remote }
 
 // SetDeadline is not supported.
-func (s *HTTP2Conn) SetDeadline(time.Time) error { return os.ErrNoDeadline }
+func (h *HTTP2Conn) SetDeadline(time.Time) error { return os.ErrNoDeadline }
 
 // SetReadDeadline is not supported.
-func (s *HTTP2Conn) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
+func (h *HTTP2Conn) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
 
 type streamAddr string
 

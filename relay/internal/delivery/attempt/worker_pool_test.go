@@ -10,10 +10,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func (s *workerPool) count() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.idle)
+func (p *workerPool) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.idle)
 }
 
 type sinkFunc func(ctx context.Context, d relay.Delivery) error

@@ -335,8 +335,8 @@ type lastMoment struct {
 	until func() // called before that
 }
 
-func (c lastMoment) Done() <-chan struct{} {
-	c.until()
+func (l lastMoment) Done() <-chan struct{} {
+	l.until()
 	ended := make(chan struct{})
 	close(ended)
 	return ended

@@ -71,29 +71,29 @@ type timed struct {
 	granted func(n int, at span)
 }
 
-func (c *timed) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	return c.together(ctx, "EVALSHA", sha, keys, args)
+func (t *timed) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	return t.together(ctx, "EVALSHA", sha, keys, args)
 }
 
-func (c *timed) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
-	return c.together(ctx, "EVAL", script, keys, args)
+func (t *timed) Eval(ctx context.Context, script string, keys []string, args ...any) *redis.Cmd {
+	return t.together(ctx, "EVAL", script, keys, args)
 }
 
-func (c *timed) together(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
+func (t *timed) together(ctx context.Context, name, script string, keys []string, args []any) *redis.Cmd {
 	words := []any{name, script, len(keys)}
 	for _, k := range keys {
 		words = append(words, k)
 	}
 	var cmd *redis.Cmd
 	var before, after *redis.TimeCmd
-	_, _ = c.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = t.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		before = pipe.Time(ctx)
 		cmd = pipe.Do(ctx, append(words, args...)...)
 		after = pipe.Time(ctx)
 		return nil
 	})
 	if reply, err := cmd.Int64Slice(); err == nil && len(reply) == 3 && reply[0] > 0 {
-		c.granted(int(reply[0]), span{before.Val().UnixMicro(), after.Val().UnixMicro()})
+		t.granted(int(reply[0]), span{before.Val().UnixMicro(), after.Val().UnixMicro()})
 	}
 	return cmd
 }

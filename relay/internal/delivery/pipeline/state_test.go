@@ -26,13 +26,13 @@ type changesOnly struct {
 	isChanged atomic.Bool
 }
 
-func (s *changesOnly) OnChange() {
-	s.isChanged.Store(true)
-	s.Pipeline.OnChange()
+func (c *changesOnly) OnChange() {
+	c.isChanged.Store(true)
+	c.Pipeline.OnChange()
 }
 
-func (s *changesOnly) Poll(due, withState bool) store.PollRequest {
-	return s.Pipeline.Poll(due, withState && s.isChanged.Swap(false))
+func (c *changesOnly) Poll(due, withState bool) store.PollRequest {
+	return c.Pipeline.Poll(due, withState && c.isChanged.Swap(false))
 }
 
 func TestPause_AllNodesFollow(t *testing.T) {

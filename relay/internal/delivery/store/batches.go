@@ -44,17 +44,17 @@ type SealedBatch struct {
 
 // Seal makes a scheduled delivery of a batch and claims it for the duration of the lease. arrivedAt is the time of its
 // oldest notification. Seal may be repeated with the same ID.
-func (s *Batches) Seal(
+func (b *Batches) Seal(
 	ctx context.Context, sink, id string, items []BatchItem, lease time.Duration, arrivedAt time.Time,
 ) (SealedBatch, error) {
-	keys := s.retryKeys(sink, BatchedIDsKey(s.keys, sink), BatchLogKey(s.keys, sink))
+	keys := b.retryKeys(sink, BatchedIDsKey(b.keys, sink), BatchLogKey(b.keys, sink))
 	args := make([]any, 0, 4+3*len(items))
 	args = append(args, id, lease.Milliseconds(), arrivedAt.UnixMilli(), batchDedupSize)
 	for _, item := range items {
 		n := newNotification(item.Notification)
 		args = append(args, n.ID, n.appendTo(nil), item.LeaseEnd)
 	}
-	reply, err := sealBatchScript.Run(ctx, s.client, keys, args...).Slice()
+	reply, err := sealBatchScript.Run(ctx, b.client, keys, args...).Slice()
 	if err != nil {
 		return SealedBatch{}, redisconn.WrapError("seal batch", err)
 	}

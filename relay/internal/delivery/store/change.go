@@ -29,12 +29,12 @@ const (
 )
 
 // MakeDueIDs makes some scheduled deliveries of a sink due at once and returns the outcome of each. A repetition is safe.
-func (s *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]ChangeOutcome, error) {
+func (rt *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]ChangeOutcome, error) {
 	const operation = "make deliveries due"
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	reply, err := makeDueIDsScript.Run(ctx, s.client, s.retryKeys(sink), toArgs(ids)...).StringSlice()
+	reply, err := makeDueIDsScript.Run(ctx, rt.client, rt.retryKeys(sink), toArgs(ids)...).StringSlice()
 	if err == nil && len(reply) != len(ids) {
 		err = errReply
 	}
@@ -45,7 +45,7 @@ func (s *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]
 	for i, outcome := range reply {
 		outcomes[i] = ChangeOutcome(outcome)
 	}
-	return outcomes, s.signalChange(ctx)
+	return outcomes, rt.signalChange(ctx)
 }
 
 // Dropped is the result of [Retries.Drop] for one delivery.
@@ -57,12 +57,12 @@ type Dropped struct {
 
 // Drop removes some scheduled deliveries of a sink and returns the outcome of each. The next deliveries with their ordering
 // keys become due.
-func (s *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Dropped, error) {
+func (rt *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Dropped, error) {
 	const operation = "drop deliveries"
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	reply, err := dropScheduledScript.Run(ctx, s.client, s.retryKeys(sink), toArgs(ids)...).StringSlice()
+	reply, err := dropScheduledScript.Run(ctx, rt.client, rt.retryKeys(sink), toArgs(ids)...).StringSlice()
 	if err == nil && len(reply) != 2*len(ids) {
 		err = errReply
 	}
@@ -74,7 +74,7 @@ func (s *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Droppe
 		list[i].Outcome = ChangeOutcome(reply[2*i])
 		list[i].Record, _ = DecodeRecord(reply[2*i+1])
 	}
-	return list, s.signalChange(ctx)
+	return list, rt.signalChange(ctx)
 }
 
 func toArgs(ids []string) []any {

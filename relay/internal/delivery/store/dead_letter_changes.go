@@ -42,25 +42,25 @@ type ReplayOptions struct {
 // Replay moves dead letters to the retry queue. They are due at once, keep their history and start the retry schedule
 // again. One script moves each, so it is never in both places or in none. If the queue is full, Replay returns
 // [ErrFull], and the remaining dead letters stay.
-func (s *DeadLetters) Replay(ctx context.Context, sink string, ids []string, o ReplayOptions) (ChangeResult, error) {
-	return s.changeByID(ctx, sink, ids, s.replayChange(o))
+func (d *DeadLetters) Replay(ctx context.Context, sink string, ids []string, o ReplayOptions) (ChangeResult, error) {
+	return d.changeByID(ctx, sink, ids, d.replayChange(o))
 }
 
 // ReplaySelected replays the selected dead letters that exist when it is called.
-func (s *DeadLetters) ReplaySelected(
+func (d *DeadLetters) ReplaySelected(
 	ctx context.Context, sink string, sel Selection, o ReplayOptions,
 ) (ChangeResult, error) {
-	return s.changeSelected(ctx, sink, sel, s.replayChange(o))
+	return d.changeSelected(ctx, sink, sel, d.replayChange(o))
 }
 
 // Drop deletes dead letters.
-func (s *DeadLetters) Drop(ctx context.Context, sink string, ids []string) (ChangeResult, error) {
-	return s.changeByID(ctx, sink, ids, s.dropChange)
+func (d *DeadLetters) Drop(ctx context.Context, sink string, ids []string) (ChangeResult, error) {
+	return d.changeByID(ctx, sink, ids, d.dropChange)
 }
 
 // DropSelected deletes the selected dead letters that exist when it is called.
-func (s *DeadLetters) DropSelected(ctx context.Context, sink string, sel Selection) (ChangeResult, error) {
-	return s.changeSelected(ctx, sink, sel, s.dropChange)
+func (d *DeadLetters) DropSelected(ctx context.Context, sink string, sel Selection) (ChangeResult, error) {
+	return d.changeSelected(ctx, sink, sel, d.dropChange)
 }
 
 // deadLetterRef locates a dead letter.
@@ -76,29 +76,29 @@ func changeArgs(refs []deadLetterRef, args ...any) []any {
 	return args
 }
 
-func (s *DeadLetters) replayChange(o ReplayOptions) change {
+func (d *DeadLetters) replayChange(o ReplayOptions) change {
 	return func(ctx context.Context, sink string, refs []deadLetterRef) (done, unreadable int, err error) {
-		keys := s.retryKeys(sink, DeadLettersKey(s.keys, sink), DeadLetterIndexKey(s.keys, sink))
+		keys := d.retryKeys(sink, DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink))
 		args := changeArgs(refs, o.MaxBacklog, o.Ordering.defaultKeyPrefix())
-		reply, err := replayDeadLettersScript.Run(ctx, s.client, keys, args...).Int64Slice()
+		reply, err := replayDeadLettersScript.Run(ctx, d.client, keys, args...).Int64Slice()
 		if err == nil && len(reply) != 3 {
 			err = errReply
 		}
 		if err != nil {
 			return 0, 0, redisconn.WrapError("replay dead letters", err)
 		}
-		if err = s.signalChange(ctx); err == nil && reply[2] == 1 {
+		if err = d.signalChange(ctx); err == nil && reply[2] == 1 {
 			err = ErrFull
 		}
 		return int(reply[0]), int(reply[1]), err
 	}
 }
 
-func (s *DeadLetters) dropChange(
+func (d *DeadLetters) dropChange(
 	ctx context.Context, sink string, refs []deadLetterRef,
 ) (done, unreadable int, err error) {
-	keys := []string{DeadLettersKey(s.keys, sink), DeadLetterIndexKey(s.keys, sink)}
-	done, err = dropDeadLettersScript.Run(ctx, s.client, keys, changeArgs(refs)...).Int()
+	keys := []string{DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink)}
+	done, err = dropDeadLettersScript.Run(ctx, d.client, keys, changeArgs(refs)...).Int()
 	if err != nil {
 		return 0, 0, redisconn.WrapError("drop dead letters", err)
 	}
@@ -106,10 +106,10 @@ func (s *DeadLetters) dropChange(
 }
 
 // changeByID returns the result up to the error.
-func (s *DeadLetters) changeByID(ctx context.Context, sink string, ids []string, do change) (ChangeResult, error) {
+func (d *DeadLetters) changeByID(ctx context.Context, sink string, ids []string, do change) (ChangeResult, error) {
 	var result ChangeResult
 	for page := range slices.Chunk(ids, scanPage) {
-		entryIDs, err := s.entryIDs(ctx, sink, page)
+		entryIDs, err := d.entryIDs(ctx, sink, page)
 		if err != nil {
 			return result, err
 		}
@@ -144,7 +144,7 @@ func applyChange(ctx context.Context, sink string, refs []deadLetterRef, do chan
 
 // changeSelected stops at the newest dead letter that exists when it starts, so it does not process a delivery twice
 // that fails again.
-func (s *DeadLetters) changeSelected(
+func (d *DeadLetters) changeSelected(
 	ctx context.Context, sink string, sel Selection, do change,
 ) (ChangeResult, error) {
 	var result ChangeResult
@@ -153,7 +153,7 @@ func (s *DeadLetters) changeSelected(
 		return result, err
 	}
 	if f.last == "+" {
-		newest, err := s.client.XRevRangeN(ctx, DeadLettersKey(s.keys, sink), "+", "-", 1).Result()
+		newest, err := d.client.XRevRangeN(ctx, DeadLettersKey(d.keys, sink), "+", "-", 1).Result()
 		if err != nil {
 			return result, redisconn.WrapError("find the newest dead letter", err)
 		}
@@ -164,7 +164,7 @@ func (s *DeadLetters) changeSelected(
 	}
 	for {
 		start := time.Now()
-		scanned, more, err := s.readPage(ctx, sink, &f)
+		scanned, more, err := d.readPage(ctx, sink, &f)
 		if err != nil {
 			return result, err
 		}

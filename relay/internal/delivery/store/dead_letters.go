@@ -176,12 +176,12 @@ var (
 // Add stores a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry
 // queue; if its claim was lost, nothing changes and held is false. c.LeaseEnd is empty for a fresh delivery. If there
 // are more than maxBacklog dead letters and that is not 0, the oldest are dropped.
-func (s *DeadLetters) Add(
+func (d *DeadLetters) Add(
 	ctx context.Context, c Claim, maxBacklog int64, e DeadLetterEntry,
 ) (dropped int64, held bool, err error) {
-	keys := s.retryKeys(c.Sink, DeadLettersKey(s.keys, c.Sink), DeadLetterIndexKey(s.keys, c.Sink))
+	keys := d.retryKeys(c.Sink, DeadLettersKey(d.keys, c.Sink), DeadLetterIndexKey(d.keys, c.Sink))
 	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
-	dropped, err = addDeadLetterScript.Run(ctx, s.client, keys, args...).Int64()
+	dropped, err = addDeadLetterScript.Run(ctx, d.client, keys, args...).Int64()
 	if err != nil {
 		return 0, false, redisconn.WrapError("store dead letter", err)
 	}
@@ -195,11 +195,11 @@ type DeadLetterSize struct {
 }
 
 // Sizes returns the size of the dead letters of each sink.
-func (s *DeadLetters) Sizes(ctx context.Context, sinks []string) ([]DeadLetterSize, error) {
+func (d *DeadLetters) Sizes(ctx context.Context, sinks []string) ([]DeadLetterSize, error) {
 	keys, counts := make([]string, len(sinks)), make([]*redis.IntCmd, len(sinks))
-	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := d.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, sink := range sinks {
-			keys[i] = DeadLettersKey(s.keys, sink)
+			keys[i] = DeadLettersKey(d.keys, sink)
 			counts[i] = pipe.XLen(ctx, keys[i])
 		}
 		return nil
@@ -207,7 +207,7 @@ func (s *DeadLetters) Sizes(ctx context.Context, sinks []string) ([]DeadLetterSi
 	if err != nil {
 		return nil, redisconn.WrapError("count dead letters", err)
 	}
-	bytes, err := redisconn.KeySizes(ctx, s.client, keys)
+	bytes, err := redisconn.KeySizes(ctx, d.client, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +220,7 @@ func (s *DeadLetters) Sizes(ctx context.Context, sinks []string) ([]DeadLetterSi
 
 // List lists a sink's dead letters. After five seconds it returns what it has found. The error wraps [ErrSelection] if
 // sel is invalid.
-func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Page, error) {
+func (d *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Page, error) {
 	f, err := sel.compile()
 	if err != nil {
 		return Page{}, err
@@ -232,7 +232,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	limit = min(limit, MaxPage)
 	page := Page{Letters: []DeadLetter{}}
 	for start := time.Now(); ; {
-		scanned, more, err := s.readPage(ctx, sink, &f)
+		scanned, more, err := d.readPage(ctx, sink, &f)
 		if err != nil {
 			return Page{}, err
 		}
@@ -259,15 +259,15 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 }
 
 // readPage reads dead letters. If there may be more, it returns at least one.
-func (s *DeadLetters) readPage(
+func (d *DeadLetters) readPage(
 	ctx context.Context, sink string, f *selectionFilter,
 ) (list []DeadLetter, more bool, err error) {
 	command, first, last := "XRANGE", f.after, f.last
 	if f.newestFirst {
 		command, first, last = "XREVRANGE", f.last, f.after
 	}
-	keys := []string{DeadLettersKey(s.keys, sink)}
-	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, command, first, last, scanPage, scanBytes).Slice()
+	keys := []string{DeadLettersKey(d.keys, sink)}
+	reply, err := listDeadLettersScript.Run(ctx, d.client, keys, command, first, last, scanPage, scanBytes).Slice()
 	if err != nil {
 		return nil, false, redisconn.WrapError("list dead letters", err)
 	}
@@ -294,15 +294,15 @@ func (s *DeadLetters) readPage(
 }
 
 // Get returns the dead letter of a delivery, or [ErrNoDeadLetter].
-func (s *DeadLetters) Get(ctx context.Context, sink, id string) (*DeadLetterContent, error) {
-	at, err := s.entryIDs(ctx, sink, []string{id})
+func (d *DeadLetters) Get(ctx context.Context, sink, id string) (*DeadLetterContent, error) {
+	at, err := d.entryIDs(ctx, sink, []string{id})
 	if err != nil {
 		return nil, err
 	}
 	if at[0] == "" {
 		return nil, ErrNoDeadLetter
 	}
-	entries, err := s.client.XRange(ctx, DeadLettersKey(s.keys, sink), at[0], at[0]).Result()
+	entries, err := d.client.XRange(ctx, DeadLettersKey(d.keys, sink), at[0], at[0]).Result()
 	if err != nil {
 		return nil, redisconn.WrapError("read dead letter", err)
 	}
@@ -350,8 +350,8 @@ func decodeDeadLetter(fields map[string]any) *DeadLetterContent {
 }
 
 // entryIDs returns the stream entry IDs of dead letters by delivery IDs, empty for unknown ones.
-func (s *DeadLetters) entryIDs(ctx context.Context, sink string, ids []string) ([]string, error) {
-	values, err := s.client.HMGet(ctx, DeadLetterIndexKey(s.keys, sink), ids...).Result()
+func (d *DeadLetters) entryIDs(ctx context.Context, sink string, ids []string) ([]string, error) {
+	values, err := d.client.HMGet(ctx, DeadLetterIndexKey(d.keys, sink), ids...).Result()
 	if err != nil {
 		return nil, redisconn.WrapError("look up dead letters", err)
 	}

@@ -71,7 +71,7 @@ type AddedToDigest struct {
 }
 
 // Add adds a notification to the open digest of its group, or opens one. It may be repeated.
-func (s *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToDigest, error) {
+func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToDigest, error) {
 	shared, err := json.Marshal(e.Shared)
 	if err != nil {
 		return AddedToDigest{}, fmt.Errorf("encode digest: %w", err)
@@ -81,7 +81,7 @@ func (s *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 		onlyIfWaiting = 1
 	}
 	n := newNotification(e.Notification)
-	reply, err := addToDigestScript.Run(ctx, s.client, s.digestKeys(sink, e.Group),
+	reply, err := addToDigestScript.Run(ctx, d.client, d.digestKeys(sink, e.Group),
 		onlyIfWaiting, e.Group, e.Wait.Milliseconds(), NewDeliveryID(e.ArrivedAt), shared,
 		e.MaxListed, maxDigestBytes, digestDedupSize,
 		n.ID, n.Topic, e.ArrivedAt.UnixMilli(), e.ArrivedAt.UTC().Format(time.RFC3339Nano), n.appendFields(nil),
@@ -108,17 +108,17 @@ type OpenDigest struct {
 
 // List returns up to limit open digests of a sink after the first skipped ones, the next one to be sealed first. If digests were
 // sealed since the previous list, it skips as many others.
-func (s *Digests) List(ctx context.Context, sink string, skipped, limit int) ([]OpenDigest, error) {
+func (d *Digests) List(ctx context.Context, sink string, skipped, limit int) ([]OpenDigest, error) {
 	const operation = "list open digests"
-	groups, err := s.client.ZRangeWithScores(ctx, DigestsKey(s.keys, sink), int64(skipped), int64(skipped+limit)-1).Result()
+	groups, err := d.client.ZRangeWithScores(ctx, DigestsKey(d.keys, sink), int64(skipped), int64(skipped+limit)-1).Result()
 	if err != nil || len(groups) == 0 {
 		return nil, redisconn.WrapError(operation, err)
 	}
 	replies := make([]*redis.SliceCmd, len(groups))
-	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = d.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, g := range groups {
 			group, _ := g.Member.(string)
-			replies[i] = pipe.HMGet(ctx, DigestKey(s.keys, sink, group), "id", "count")
+			replies[i] = pipe.HMGet(ctx, DigestKey(d.keys, sink, group), "id", "count")
 		}
 		return nil
 	})
@@ -137,10 +137,10 @@ func (s *Digests) List(ctx context.Context, sink string, skipped, limit int) ([]
 }
 
 // Seal makes scheduled deliveries of the open digests of groups, if they are due. Nodes may do this concurrently.
-func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error {
-	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+func (d *Digests) Seal(ctx context.Context, sink string, groups []string) error {
+	_, err := d.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, group := range groups {
-			pipe.Eval(ctx, retryQueueSource+sealDigestSource, s.digestKeys(sink, group), group)
+			pipe.Eval(ctx, retryQueueSource+sealDigestSource, d.digestKeys(sink, group), group)
 		}
 		return nil
 	})
@@ -151,13 +151,13 @@ func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error 
 }
 
 // SealAccount seals the open digests that mention an account, so [Retries.EraseAccount] finds them.
-func (s *Digests) SealAccount(ctx context.Context, sink, account string) error {
-	groups, err := s.client.ZRange(ctx, DigestsKey(s.keys, sink), 0, -1).Result()
+func (d *Digests) SealAccount(ctx context.Context, sink, account string) error {
+	groups, err := d.client.ZRange(ctx, DigestsKey(d.keys, sink), 0, -1).Result()
 	if err != nil {
 		return redisconn.WrapError("list open digests", err)
 	}
 	for _, group := range groups {
-		values, err := s.client.HVals(ctx, DigestKey(s.keys, sink, group)).Result()
+		values, err := d.client.HVals(ctx, DigestKey(d.keys, sink, group)).Result()
 		if err != nil {
 			return redisconn.WrapError("read an open digest", err)
 		}
@@ -165,18 +165,18 @@ func (s *Digests) SealAccount(ctx context.Context, sink, account string) error {
 			continue
 		}
 		due := redis.Z{Member: group} // the score 0 is in the past
-		if err := s.client.ZAddXX(ctx, DigestsKey(s.keys, sink), due).Err(); err != nil {
+		if err := d.client.ZAddXX(ctx, DigestsKey(d.keys, sink), due).Err(); err != nil {
 			return redisconn.WrapError("make a digest due", err)
 		}
-		if err := s.Seal(ctx, sink, []string{group}); err != nil {
+		if err := d.Seal(ctx, sink, []string{group}); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Digests) digestKeys(sink, group string) []string {
-	return s.retryKeys(sink, DigestsKey(s.keys, sink), DigestKey(s.keys, sink, group), DigestCountKey(s.keys, sink))
+func (d *Digests) digestKeys(sink, group string) []string {
+	return d.retryKeys(sink, DigestsKey(d.keys, sink), DigestKey(d.keys, sink, group), DigestCountKey(d.keys, sink))
 }
 
 // NewDeliveryID returns an ID in the format of notification IDs, whose first four bytes are seconds.

@@ -16,15 +16,15 @@ var replaceRecordScript = redisconn.NewScript(retryQueueSource + replaceRecordSo
 
 // EraseAccount removes the notifications of an account from the scheduled deliveries of a sink, and returns the number
 // of changed deliveries. A delivery without other notifications is removed.
-func (s *Retries) EraseAccount(ctx context.Context, sink, account string) (changed int, err error) {
+func (rt *Retries) EraseAccount(ctx context.Context, sink, account string) (changed int, err error) {
 	for cursor := uint64(0); ; {
 		start := time.Now()
-		page, next, err := s.client.HScan(ctx, RecordsKey(s.keys, sink), cursor, "", scanPage).Result()
+		page, next, err := rt.client.HScan(ctx, RecordsKey(rt.keys, sink), cursor, "", scanPage).Result()
 		if err != nil {
 			return changed, redisconn.WrapError("read the scheduled deliveries", err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			replaced, err := s.eraseFromRecord(ctx, sink, page[i], page[i+1], account)
+			replaced, err := rt.eraseFromRecord(ctx, sink, page[i], page[i+1], account)
 			if err != nil {
 				return changed, err
 			}
@@ -33,7 +33,7 @@ func (s *Retries) EraseAccount(ctx context.Context, sink, account string) (chang
 			}
 		}
 		if cursor = next; cursor == 0 {
-			return changed, s.signalChange(ctx) // the next delivery of an ordered sink may be due
+			return changed, rt.signalChange(ctx) // the next delivery of an ordered sink may be due
 		}
 		if err := Yield(ctx, time.Since(start)); err != nil {
 			return changed, err
@@ -41,7 +41,7 @@ func (s *Retries) EraseAccount(ctx context.Context, sink, account string) (chang
 	}
 }
 
-func (s *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account string) (bool, error) {
+func (rt *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account string) (bool, error) {
 	r, err := DecodeRecord(text)
 	if err != nil {
 		return false, nil // nobody can read whose it is
@@ -57,7 +57,7 @@ func (s *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account s
 			return false, err
 		}
 	}
-	n, err := replaceRecordScript.Run(ctx, s.client, s.retryKeys(sink), id, text, replacement).Int()
+	n, err := replaceRecordScript.Run(ctx, rt.client, rt.retryKeys(sink), id, text, replacement).Int()
 	if err != nil {
 		return false, redisconn.WrapError("change a scheduled delivery", err)
 	}
@@ -66,15 +66,15 @@ func (s *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account s
 
 // EraseAccount drops the dead letters of a sink that contain only notifications of an account. shared is the number of
 // those that also contain others, which stay.
-func (s *DeadLetters) EraseAccount(ctx context.Context, sink, account string) (dropped, shared int, err error) {
+func (d *DeadLetters) EraseAccount(ctx context.Context, sink, account string) (dropped, shared int, err error) {
 	for after := ""; ; {
-		page, err := s.List(ctx, sink, Selection{After: after, Limit: scanPage})
+		page, err := d.List(ctx, sink, Selection{After: after, Limit: scanPage})
 		if err != nil {
 			return dropped, shared, err
 		}
 		var ids []string
 		for i := range page.Letters {
-			letter, err := s.Get(ctx, sink, page.Letters[i].ID)
+			letter, err := d.Get(ctx, sink, page.Letters[i].ID)
 			if err != nil {
 				continue // it was dropped or replayed in the meantime
 			}
@@ -92,7 +92,7 @@ func (s *DeadLetters) EraseAccount(ctx context.Context, sink, account string) (d
 				shared++
 			}
 		}
-		result, err := s.Drop(ctx, sink, ids)
+		result, err := d.Drop(ctx, sink, ids)
 		if dropped += result.Done; err != nil {
 			return dropped, shared, err
 		}

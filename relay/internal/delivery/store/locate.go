@@ -102,13 +102,13 @@ const (
 
 // List returns up to limit scheduled deliveries of a sink, the next due ones first, or fewer if they are large. after is the
 // next of the previous list, or empty. next is empty at the end.
-func (s *Retries) List(ctx context.Context, sink, after string, limit int) (list []ScheduledDelivery, next string, err error) {
+func (rt *Retries) List(ctx context.Context, sink, after string, limit int) (list []ScheduledDelivery, next string, err error) {
 	const operation = "list scheduled deliveries"
-	start, err := s.rankAfter(ctx, sink, after)
+	start, err := rt.rankAfter(ctx, sink, after)
 	if err != nil {
 		return nil, "", redisconn.WrapError(operation, err)
 	}
-	members, err := s.client.ZRangeWithScores(ctx, RetryKey(s.keys, sink), start, start+int64(limit)-1).Result()
+	members, err := rt.client.ZRangeWithScores(ctx, RetryKey(rt.keys, sink), start, start+int64(limit)-1).Result()
 	if err != nil {
 		return nil, "", redisconn.WrapError(operation, err)
 	}
@@ -120,7 +120,7 @@ func (s *Retries) List(ctx context.Context, sink, after string, limit int) (list
 		for i, m := range step {
 			ids[i], _ = m.Member.(string)
 		}
-		bodies, err := s.client.HMGet(ctx, RecordsKey(s.keys, sink), ids...).Result()
+		bodies, err := rt.client.HMGet(ctx, RecordsKey(rt.keys, sink), ids...).Result()
 		if err != nil {
 			return nil, "", redisconn.WrapError(operation, err)
 		}
@@ -145,7 +145,7 @@ func (s *Retries) List(ctx context.Context, sink, after string, limit int) (list
 
 // rankAfter returns the rank that follows a position of [Retries.List]. If its delivery has left the queue or has another due
 // time, it is the rank of the first delivery with the due time of the position, so some deliveries may be listed twice.
-func (s *Retries) rankAfter(ctx context.Context, sink, after string) (int64, error) {
+func (rt *Retries) rankAfter(ctx context.Context, sink, after string) (int64, error) {
 	if after == "" {
 		return 0, nil
 	}
@@ -154,15 +154,15 @@ func (s *Retries) rankAfter(ctx context.Context, sink, after string) (int64, err
 	if err != nil || !ok || math.IsNaN(due) {
 		return 0, fmt.Errorf("%w: after is not the value of next in an earlier response", ErrSelection)
 	}
-	stored, err := s.client.ZScore(ctx, RetryKey(s.keys, sink), id).Result()
+	stored, err := rt.client.ZScore(ctx, RetryKey(rt.keys, sink), id).Result()
 	if err == nil && stored == due {
 		var rank int64
-		if rank, err = s.client.ZRank(ctx, RetryKey(s.keys, sink), id).Result(); err == nil {
+		if rank, err = rt.client.ZRank(ctx, RetryKey(rt.keys, sink), id).Result(); err == nil {
 			return rank + 1, nil
 		}
 	}
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, err
 	}
-	return s.client.ZCount(ctx, RetryKey(s.keys, sink), "-inf", "("+score).Result()
+	return rt.client.ZCount(ctx, RetryKey(rt.keys, sink), "-inf", "("+score).Result()
 }

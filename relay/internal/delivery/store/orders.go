@@ -80,10 +80,10 @@ type Orders struct{ db }
 
 // Hold schedules a fresh delivery after the scheduled ones with its ordering key, and returns the number of scheduled
 // deliveries. Without one, it changes nothing and returns false.
-func (s *Orders) Hold(
+func (o *Orders) Hold(
 	ctx context.Context, sink string, d Scheduled, arrivedAt time.Time,
 ) (depth int64, held bool, err error) {
-	depth, err = holdScript.Run(ctx, s.client, s.retryKeys(sink),
+	depth, err = holdScript.Run(ctx, o.client, o.retryKeys(sink),
 		d.ID, arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err != nil {
 		return 0, false, redisconn.WrapError("hold delivery", err)
@@ -92,10 +92,10 @@ func (s *Orders) Hold(
 }
 
 // Keys returns the ordering keys of a sink's scheduled deliveries.
-func (s *Orders) Keys(ctx context.Context, sink string) ([]string, error) {
+func (o *Orders) Keys(ctx context.Context, sink string) ([]string, error) {
 	var keys []string
 	for after := ""; ; {
-		page, err := blockedKeysScript.Run(ctx, s.client, s.retryKeys(sink), after, blockedKeysPage).StringSlice()
+		page, err := blockedKeysScript.Run(ctx, o.client, o.retryKeys(sink), after, blockedKeysPage).StringSlice()
 		if err != nil {
 			return nil, redisconn.WrapError("list ordering keys", err)
 		}

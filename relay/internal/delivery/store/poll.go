@@ -45,20 +45,20 @@ type PollResult struct {
 }
 
 // Poll sends all requests in one Redis pipeline and returns a result for each.
-func (s *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResult {
+func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResult {
 	claims := make([]*redis.Cmd, len(requests))
 	states := make([]*redis.MapStringStringCmd, len(requests))
 	failing := make([]*redis.IntCmd, len(requests))
 	digests := make([]*redis.ZSliceCmd, len(requests))
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
-	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := rt.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range requests {
-			claims[i] = pipe.Eval(ctx, retryQueueSource+claimSource, s.retryKeys(q.Sink),
+			claims[i] = pipe.Eval(ctx, retryQueueSource+claimSource, rt.retryKeys(q.Sink),
 				q.MaxClaims, q.Lease.Milliseconds())
-			digests[i] = pipe.ZRangeWithScores(ctx, DigestsKey(s.keys, q.Sink), 0, int64(q.MaxClaims))
+			digests[i] = pipe.ZRangeWithScores(ctx, DigestsKey(rt.keys, q.Sink), 0, int64(q.MaxClaims))
 			if q.WithState {
-				states[i] = pipe.HGetAll(ctx, StateKey(s.keys, q.Sink))
-				failing[i] = pipe.Exists(ctx, FailureStartKey(s.keys, q.Sink))
+				states[i] = pipe.HGetAll(ctx, StateKey(rt.keys, q.Sink))
+				failing[i] = pipe.Exists(ctx, FailureStartKey(rt.keys, q.Sink))
 			}
 		}
 		return nil

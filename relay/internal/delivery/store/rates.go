@@ -45,9 +45,9 @@ type Grant struct {
 }
 
 // Take requests n attempts of the rate with this name.
-func (s *Rates) Take(ctx context.Context, name string, l RateLimit, n int) (Grant, error) {
-	keys := []string{RateKey(s.keys, name)}
-	reply, err := rateScript.Run(ctx, s.client, keys, n, l.intervalMicros(), l.Burst).Int64Slice()
+func (r *Rates) Take(ctx context.Context, name string, l RateLimit, n int) (Grant, error) {
+	keys := []string{RateKey(r.keys, name)}
+	reply, err := rateScript.Run(ctx, r.client, keys, n, l.intervalMicros(), l.Burst).Int64Slice()
 	if err == nil && len(reply) != 3 {
 		err = errReply
 	}
@@ -58,24 +58,24 @@ func (s *Rates) Take(ctx context.Context, name string, l RateLimit, n int) (Gran
 }
 
 // Return returns n attempts that did not start. It changes nothing during a cooldown.
-func (s *Rates) Return(ctx context.Context, name string, l RateLimit, n int) error {
-	_, err := s.Take(ctx, name, l, -n)
+func (r *Rates) Return(ctx context.Context, name string, l RateLimit, n int) error {
+	_, err := r.Take(ctx, name, l, -n)
 	return err
 }
 
 // Charge counts n requests that were made in addition to granted attempts, so as many attempts start later.
-func (s *Rates) Charge(ctx context.Context, name string, l RateLimit, n int) error {
-	keys := []string{RateKey(s.keys, name)}
-	if err := rateScript.Run(ctx, s.client, keys, n, l.intervalMicros(), l.Burst, "spent").Err(); err != nil {
+func (r *Rates) Charge(ctx context.Context, name string, l RateLimit, n int) error {
+	keys := []string{RateKey(r.keys, name)}
+	if err := rateScript.Run(ctx, r.client, keys, n, l.intervalMicros(), l.Burst, "spent").Err(); err != nil {
 		return redisconn.WrapError("charge rate tokens", err)
 	}
 	return nil
 }
 
 // Cooldown stops all attempts of a rate on all nodes for a time.
-func (s *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait time.Duration) error {
-	keys := []string{RateKey(s.keys, name)}
-	err := cooldownScript.Run(ctx, s.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
+func (r *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait time.Duration) error {
+	keys := []string{RateKey(r.keys, name)}
+	err := cooldownScript.Run(ctx, r.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
 	if err != nil {
 		return redisconn.WrapError("store cooldown", err)
 	}

@@ -55,10 +55,10 @@ type Scheduled struct {
 
 // Schedule stores a delivery that is due after wait, or after all scheduled deliveries with its ordering key. If it is
 // already scheduled, nothing changes. Schedule returns the number of scheduled deliveries.
-func (s *Retries) Schedule(
+func (rt *Retries) Schedule(
 	ctx context.Context, sink string, d Scheduled, wait time.Duration, arrivedAt time.Time,
 ) (depth int64, err error) {
-	depth, err = scheduleScript.Run(ctx, s.client, s.retryKeys(sink),
+	depth, err = scheduleScript.Run(ctx, rt.client, rt.retryKeys(sink),
 		d.ID, wait.Milliseconds(), arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err != nil {
 		return 0, redisconn.WrapError("schedule retry", err)
@@ -68,7 +68,7 @@ func (s *Retries) Schedule(
 
 // ScheduleAll stores deliveries that are due at once. It skips deliveries that are already scheduled, and stops if the
 // queue contains maxBacklog deliveries, unless that is 0. It returns how many were added and how many were processed.
-func (s *Retries) ScheduleAll(
+func (rt *Retries) ScheduleAll(
 	ctx context.Context, sink string, maxBacklog int64, all []Scheduled,
 ) (added, processed int, err error) {
 	if len(all) == 0 {
@@ -79,7 +79,7 @@ func (s *Retries) ScheduleAll(
 	for _, d := range all {
 		args = append(args, d.ID, d.Body, d.OrderingKey)
 	}
-	reply, err := scheduleAllScript.Run(ctx, s.client, s.retryKeys(sink), args...).Int64Slice()
+	reply, err := scheduleAllScript.Run(ctx, rt.client, rt.retryKeys(sink), args...).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}
@@ -91,8 +91,8 @@ func (s *Retries) ScheduleAll(
 
 // Reschedule ends a claim and makes its delivery due after wait. An empty body keeps the stored record. If the claim
 // was lost, Reschedule changes nothing and returns false.
-func (s *Retries) Reschedule(ctx context.Context, c Claim, body string, wait time.Duration) (bool, error) {
-	n, err := rescheduleScript.Run(ctx, s.client, s.retryKeys(c.Sink),
+func (rt *Retries) Reschedule(ctx context.Context, c Claim, body string, wait time.Duration) (bool, error) {
+	n, err := rescheduleScript.Run(ctx, rt.client, rt.retryKeys(c.Sink),
 		c.ID, c.LeaseEnd, wait.Milliseconds(), body).Int()
 	if err != nil {
 		return false, redisconn.WrapError("reschedule delivery", err)
@@ -102,12 +102,12 @@ func (s *Retries) Reschedule(ctx context.Context, c Claim, body string, wait tim
 
 // Split replaces a claimed delivery of an unordered sink by parts of it, which are due at once. If the claim was lost, Split
 // changes nothing and returns false.
-func (s *Retries) Split(ctx context.Context, c Claim, parts []Scheduled) (bool, error) {
+func (rt *Retries) Split(ctx context.Context, c Claim, parts []Scheduled) (bool, error) {
 	args := []any{c.ID, c.LeaseEnd}
 	for _, p := range parts {
 		args = append(args, p.ID, p.Body)
 	}
-	n, err := splitScript.Run(ctx, s.client, s.retryKeys(c.Sink), args...).Int()
+	n, err := splitScript.Run(ctx, rt.client, rt.retryKeys(c.Sink), args...).Int()
 	if err != nil {
 		return false, redisconn.WrapError("split delivery", err)
 	}
@@ -116,8 +116,8 @@ func (s *Retries) Split(ctx context.Context, c Claim, parts []Scheduled) (bool, 
 
 // Complete removes a delivered delivery, even if its claim was lost, and ends the sink's failures. It reports whether
 // the next delivery with its ordering key became due.
-func (s *Retries) Complete(ctx context.Context, c Claim) (nextDue bool, err error) {
-	n, err := completeScript.Run(ctx, s.client, s.retryKeys(c.Sink, FailureStartKey(s.keys, c.Sink)), c.ID).Int()
+func (rt *Retries) Complete(ctx context.Context, c Claim) (nextDue bool, err error) {
+	n, err := completeScript.Run(ctx, rt.client, rt.retryKeys(c.Sink, FailureStartKey(rt.keys, c.Sink)), c.ID).Int()
 	if err != nil {
 		return false, redisconn.WrapError("remove delivered delivery", err)
 	}
@@ -130,11 +130,11 @@ const makeDuePage = 1000
 // MakeDue makes all scheduled deliveries of a sink due at once and returns how many are due. Claimed deliveries stay
 // unchanged, as do deliveries that wait for another one with their ordering key. After an error, earlier pages stay
 // done, and a repetition is safe.
-func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
+func (rt *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 	total := 0
 	for from := ""; ; {
 		start := time.Now()
-		reply, err := makeDueScript.Run(ctx, s.client, s.retryKeys(sink), from, makeDuePage).Slice()
+		reply, err := makeDueScript.Run(ctx, rt.client, rt.retryKeys(sink), from, makeDuePage).Slice()
 		if err != nil {
 			return total, redisconn.WrapError("make deliveries due", err)
 		}
@@ -148,7 +148,7 @@ func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 		}
 		total += int(n)
 		if n > 0 && total == int(n) || next == "" { // the first deliveries are due, or the last
-			if err := s.signalChange(ctx); err != nil {
+			if err := rt.signalChange(ctx); err != nil {
 				return total, err
 			}
 		}
@@ -163,10 +163,10 @@ func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 }
 
 // Sizes returns the memory of the scheduled deliveries of each sink, in bytes.
-func (s *Retries) Sizes(ctx context.Context, sinks []string) ([]int64, error) {
+func (rt *Retries) Sizes(ctx context.Context, sinks []string) ([]int64, error) {
 	keys := make([]string, len(sinks))
 	for i, sink := range sinks {
-		keys[i] = RecordsKey(s.keys, sink)
+		keys[i] = RecordsKey(rt.keys, sink)
 	}
-	return redisconn.KeySizes(ctx, s.client, keys)
+	return redisconn.KeySizes(ctx, rt.client, keys)
 }

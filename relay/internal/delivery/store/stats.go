@@ -198,8 +198,8 @@ var (
 type Failures struct{ db }
 
 // Record records a failure and returns the time since the first failure after the last success.
-func (s *Failures) Record(ctx context.Context, sink string) (time.Duration, error) {
-	ms, err := recordFailureScript.Run(ctx, s.client, []string{FailureStartKey(s.keys, sink)}).Int64()
+func (f *Failures) Record(ctx context.Context, sink string) (time.Duration, error) {
+	ms, err := recordFailureScript.Run(ctx, f.client, []string{FailureStartKey(f.keys, sink)}).Int64()
 	if err != nil {
 		return 0, redisconn.WrapError("record failure", err)
 	}
@@ -207,7 +207,7 @@ func (s *Failures) Record(ctx context.Context, sink string) (time.Duration, erro
 }
 
 // Clear records a success.
-func (s *Failures) Clear(ctx context.Context, sink string) error { return s.clearFailures(ctx, sink) }
+func (f *Failures) Clear(ctx context.Context, sink string) error { return f.clearFailures(ctx, sink) }
 
 func (d db) clearFailures(ctx context.Context, sink string) error {
 	if err := d.client.Del(ctx, FailureStartKey(d.keys, sink)).Err(); err != nil {

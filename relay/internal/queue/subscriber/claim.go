@@ -26,75 +26,75 @@ func newReclaimer(s *Subscriber) *reclaimer {
 	return &reclaimer{s: s, pendingRead: make(chan struct{}, 1)}
 }
 
-func (c *reclaimer) wakeUp() { trySignal(c.pendingRead) }
+func (r *reclaimer) wakeUp() { trySignal(r.pendingRead) }
 
-func (c *reclaimer) run() {
-	defer c.s.wg.Done()
-	heartbeats := time.NewTicker(c.s.cfg.ClaimIdle / 3)
+func (r *reclaimer) run() {
+	defer r.s.wg.Done()
+	heartbeats := time.NewTicker(r.s.cfg.ClaimIdle / 3)
 	defer heartbeats.Stop()
-	searches := time.NewTicker(c.s.cfg.ClaimInterval)
+	searches := time.NewTicker(r.s.cfg.ClaimInterval)
 	defer searches.Stop()
 	for {
 		select {
-		case <-c.s.ctx.Done():
+		case <-r.s.ctx.Done():
 			return
 		case <-heartbeats.C:
-			c.sendHeartbeats()
+			r.sendHeartbeats()
 		case <-searches.C:
-			c.reclaimIdle()
-		case <-c.pendingRead:
-			c.reclaimIdle()
+			r.reclaimIdle()
+		case <-r.pendingRead:
+			r.reclaimIdle()
 		}
 	}
 }
 
 // sendHeartbeats resets the idle time of entries in memory, also of topics that are no longer read.
-func (c *reclaimer) sendHeartbeats() {
-	c.s.mu.Lock()
-	streams := slices.Collect(maps.Values(c.s.streams))
-	c.s.mu.Unlock()
-	cfg := &c.s.cfg
+func (r *reclaimer) sendHeartbeats() {
+	r.s.mu.Lock()
+	streams := slices.Collect(maps.Values(r.s.streams))
+	r.s.mu.Unlock()
+	cfg := &r.s.cfg
 	before := time.Now().Add(-cfg.ClaimIdle / 6)
 	pipe := cfg.Commands.Pipeline()
 	for _, st := range streams {
 		ids := st.heldBefore(before)
 		for len(ids) > 0 {
 			n := min(len(ids), topicBufferSize)
-			pipe.XClaimJustID(c.s.ctx, &redis.XClaimArgs{
+			pipe.XClaimJustID(r.s.ctx, &redis.XClaimArgs{
 				Stream: st.name, Group: cfg.Group, Consumer: cfg.Consumer, Messages: ids[:n],
 			})
 			ids = ids[n:]
 			if pipe.Len() >= reclaimPipelineSize {
-				c.runPipeline(pipe)
+				r.runPipeline(pipe)
 			}
 		}
 	}
-	c.runPipeline(pipe)
+	r.runPipeline(pipe)
 }
 
-func (c *reclaimer) runPipeline(pipe redis.Pipeliner) {
+func (r *reclaimer) runPipeline(pipe redis.Pipeliner) {
 	if pipe.Len() == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(c.s.ctx, c.s.cfg.ClaimIdle/3)
+	ctx, cancel := context.WithTimeout(r.s.ctx, r.s.cfg.ClaimIdle/3)
 	defer cancel()
 	// The reader logs an outage of Redis. If the group is missing, there is nothing to keep alive.
 	if _, err := pipe.Exec(ctx); err != nil {
-		c.s.cfg.Log.Debug("keeping queue entries alive failed", "error", err)
+		r.s.cfg.Log.Debug("keeping queue entries alive failed", "error", err)
 	}
 }
 
 // reclaimIdle claims idle entries of all topics with space, until none are left or the topics are full.
-func (c *reclaimer) reclaimIdle() {
-	due := c.dueStreams(c.s.activeStreams(), time.Now())
-	for len(due) > 0 && c.s.ctx.Err() == nil {
+func (r *reclaimer) reclaimIdle() {
+	due := r.dueStreams(r.s.activeStreams(), time.Now())
+	for len(due) > 0 && r.s.ctx.Err() == nil {
 		n := min(len(due), reclaimPipelineSize)
-		more := c.reclaimFrom(due[:n])
-		due = append(due[n:], c.dueStreams(more, time.Now())...)
+		more := r.reclaimFrom(due[:n])
+		due = append(due[n:], r.dueStreams(more, time.Now())...)
 	}
 }
 
-func (c *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamState {
+func (r *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamState {
 	due := make([]*streamState, 0, len(streams))
 	for _, st := range streams {
 		// This consumer's pending entries come first, including the ones it released.
@@ -106,9 +106,9 @@ func (c *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamS
 }
 
 // reclaimFrom sends one XAUTOCLAIM for each stream and returns the streams that have more.
-func (c *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
-	cfg := &c.s.cfg
-	ctx, cancel := context.WithTimeout(c.s.ctx, flushTimeout)
+func (r *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
+	cfg := &r.s.cfg
+	ctx, cancel := context.WithTimeout(r.s.ctx, flushTimeout)
 	defer cancel()
 	pipe := cfg.Commands.Pipeline()
 	cmds := make([]*redis.XAutoClaimJustIDCmd, len(streams))

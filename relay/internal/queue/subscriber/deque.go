@@ -6,38 +6,38 @@ type deque struct {
 	head int
 }
 
-func (q *deque) len() int { return len(q.list) - q.head }
+func (d *deque) len() int { return len(d.list) - d.head }
 
-func (q *deque) pushBack(e *queueEntry) {
-	if q.head > 0 && len(q.list) == cap(q.list) {
-		n := copy(q.list, q.list[q.head:])
-		clear(q.list[n:])
-		q.list, q.head = q.list[:n], 0
+func (d *deque) pushBack(e *queueEntry) {
+	if d.head > 0 && len(d.list) == cap(d.list) {
+		n := copy(d.list, d.list[d.head:])
+		clear(d.list[n:])
+		d.list, d.head = d.list[:n], 0
 	}
-	q.list = append(q.list, e)
+	d.list = append(d.list, e)
 }
 
-func (q *deque) pushFront(e *queueEntry) {
-	if q.head > 0 {
-		q.head--
-		q.list[q.head] = e
+func (d *deque) pushFront(e *queueEntry) {
+	if d.head > 0 {
+		d.head--
+		d.list[d.head] = e
 		return
 	}
-	q.list = append([]*queueEntry{e}, q.list...)
+	d.list = append([]*queueEntry{e}, d.list...)
 }
 
-func (q *deque) popFront() *queueEntry {
-	e := q.list[q.head]
-	q.list[q.head] = nil
-	q.head++
-	if q.head == len(q.list) {
-		q.list, q.head = q.list[:0], 0
+func (d *deque) popFront() *queueEntry {
+	e := d.list[d.head]
+	d.list[d.head] = nil
+	d.head++
+	if d.head == len(d.list) {
+		d.list, d.head = d.list[:0], 0
 	}
 	return e
 }
 
-func (q *deque) takeAll() []*queueEntry {
-	left := q.list[q.head:]
-	*q = deque{}
+func (d *deque) takeAll() []*queueEntry {
+	left := d.list[d.head:]
+	*d = deque{}
 	return left
 }

@@ -1,11 +1,13 @@
 package clients
 
 import (
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -29,4 +31,22 @@ func TestRecheckKeys_LogsRemovedKey(t *testing.T) {
 			return strings.Contains(log.String(), want)
 		})
 	}
+}
+
+// Clients that violate the protocol again and again do not fill the log.
+func TestServer_LimitsDisconnectLines(t *testing.T) {
+	t.Parallel()
+	var log testkit.Buffer
+	n := startNode(t, Options{Log: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, nil)
+	n.disconnectLog = logsample.New(1, time.Hour, nil)
+	for range 3 {
+		conn := n.dial(t, "hub=h")
+		_, _ = io.WriteString(conn.NetConn(), "\x83\x80\x00\x00\x00\x00") // an opcode that RFC 6455 reserves
+		n.wantEnding(t, ClosedProtocolError)
+	}
+	testkit.WaitFor(t, "one line at level info and two at level debug", func() bool {
+		lines := log.String()
+		return strings.Count(lines, "level=INFO msg=\"client disconnected\"") == 1 &&
+			strings.Count(lines, "level=DEBUG msg=\"client disconnected\"") == 2
+	})
 }
