@@ -326,7 +326,7 @@ type Preview struct {
 type Header struct{ Name, Value string }
 
 // SharedState keeps small values that a [Sink] shares between nodes and across restarts, such as the ID of a
-// message it may edit later. Each sink has its own namespace, and values expire. A StateStore may be used
+// message it may edit later. Each sink has its own namespace, and values expire. A SharedState may be used
 // concurrently.
 type SharedState interface {
 	// Lock locks name and returns its value, or "" if it has none. The lock ends with Save, Release, or after hold,
@@ -335,11 +335,16 @@ type SharedState interface {
 	Lock(ctx context.Context, name string, hold time.Duration) (value string, held StateLock, err error)
 }
 
+// MaxSharedValue is the maximum length of a value of a [SharedState] in bytes. Values remain until they expire, also in a full
+// Redis.
+const MaxSharedValue = 64 << 10
+
 // StateLock is a locked name of a [SharedState]. It is used by one goroutine, and either Save or Release is called
 // once.
 type StateLock interface {
 	// Save stores value for ttl and unlocks the name. An empty value deletes the entry. If the lock has expired and
-	// another holder has locked or saved the name, Save changes nothing.
+	// another holder has locked or saved the name, Save changes nothing. It rejects a value of more than
+	// [MaxSharedValue], which keeps the lock.
 	Save(ctx context.Context, value string, ttl time.Duration) error
 	// Release unlocks the name without a change.
 	Release(ctx context.Context) error

@@ -72,12 +72,21 @@ func base64Forms(text string) (forms []string) {
 	return forms
 }
 
-// Text replaces the secrets in a text.
+// Text replaces the secrets in a text. Text from a peer must be short, because escapes need fifty times their memory for a
+// moment: use [Secrets.Prefix].
 func (s Secrets) Text(text string) string {
+	var d decoded // of text, if there are escapes
 	for _, secret := range s.texts {
+		before := text
 		text = strings.ReplaceAll(text, secret, Replacement)
-		if hasEscapes(text) {
-			text = replaceDecoded(text, secret)
+		if !hasEscapes(text) {
+			continue
+		}
+		if d.starts == nil || text != before {
+			d = decode(text)
+		}
+		if strings.Contains(d.text, secret) {
+			text, d = replaceDecoded(text, d, secret), decoded{}
 		}
 	}
 	for _, form := range s.forms {
@@ -86,9 +95,22 @@ func (s Secrets) Text(text string) string {
 	return text
 }
 
-// replaceDecoded replaces a secret with escaped characters.
-func replaceDecoded(text, secret string) string {
-	d := decode(text)
+// Prefix returns up to n bytes of the beginning of a text, as valid UTF-8 and without secrets. It reads only [Secrets.MaxLength]
+// bytes more.
+func (s Secrets) Prefix(text string, n int) string {
+	if limit := n + s.MaxLength(); len(text) > limit {
+		text = s.Truncated(strings.ToValidUTF8(text[:limit], ""))
+	} else {
+		text = s.Text(strings.ToValidUTF8(text, ""))
+	}
+	if len(text) > n {
+		text = strings.ToValidUTF8(text[:n], "")
+	}
+	return text
+}
+
+// replaceDecoded replaces a secret with escaped characters in a text, of which d is the decoded form.
+func replaceDecoded(text string, d decoded, secret string) string {
 	var b strings.Builder
 	end := 0 // in text
 	for from := 0; ; {

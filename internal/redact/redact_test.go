@@ -98,3 +98,22 @@ func TestSecrets_Error(t *testing.T) {
 		t.Errorf("no secrets: got length %d", got)
 	}
 }
+
+func TestSecrets_Prefix(t *testing.T) {
+	t.Parallel()
+	s := New("s3cret-token")
+	rest := strings.Repeat("%73", 1<<20)
+	for in, want := range map[string]string{
+		"":                         "",
+		"s3cret-token":             Replacement,
+		"short s3cret-token":       "short (redacte",
+		"0123456789s3cret-token":   "0123456789(red",
+		"0123456789\xff\xff":       "0123456789",
+		"01234s3cret-token" + rest: "01234(redacted",
+		rest:                       "%73%73%73%73%7",
+	} {
+		if got := s.Prefix(in, 14); got != want {
+			t.Errorf("Prefix(%.40q): got %q, want %q", in, got, want)
+		}
+	}
+}

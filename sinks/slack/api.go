@@ -68,7 +68,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	}
 	var response apiResponse
 	bad := json.Unmarshal(text, &response) != nil
-	if resp.StatusCode == http.StatusOK && !bad && response.OK && response.TS != "" && response.Channel != "" {
+	if resp.StatusCode == http.StatusOK && !bad && response.OK && isShortID(response.TS) && isShortID(response.Channel) {
 		return &response, nil
 	}
 	said := &relay.ResponseError{Status: resp.StatusCode, Body: response.redactTexts(text, redact.New(token))}
@@ -89,22 +89,31 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	case !response.OK:
 		return nil, a.classifyError(method, m.Channel, &response, said)
 	default:
-		return nil, fmt.Errorf("%s at %s: %w without the ts of a message", method, a.api.Host(), said)
+		return nil, fmt.Errorf("%s at %s: %w without a valid channel and ts of a message", method, a.api.Host(), said)
 	}
 }
 
-// redactTexts removes secrets from the texts of an error, and returns the beginning of the whole response without them.
+// isShortID reports whether a channel or ts can be stored with its thread. Those of Slack have less than 20 characters.
+func isShortID(id string) bool { return id != "" && len(id) <= 64 }
+
+// redactTexts removes secrets from the texts of an error, and returns the beginning of the whole response without them. It keeps
+// only the beginning of each text, and the messages of the beginning of the response.
 func (r *apiResponse) redactTexts(text []byte, secrets redact.Secrets) string {
-	body := relay.Truncate(secrets.Text(strings.ToValidUTF8(string(text), "")), httpclient.MaxResponseBody)
-	fields := []*string{&r.Error, &r.Needed, &r.Provided}
-	for i := range r.Metadata.Messages {
-		fields = append(fields, &r.Metadata.Messages[i])
+	const limit = httpclient.MaxResponseBody
+	body := secrets.Prefix(string(text), limit)
+	fields, size := []*string{&r.Error, &r.Needed, &r.Provided}, 0
+	messages := r.Metadata.Messages
+	for i := 0; i < len(messages) && size < limit; i++ {
+		fields = append(fields, &messages[i])
+		size += len(messages[i]) + len(`"",`)
 	}
+	r.Metadata.Messages = messages[:len(fields)-3]
 	for _, field := range fields {
-		if secrets.AreIn(*field) {
-			*field = secrets.Text(*field)
-			body = redact.Replacement // JSON has more ways to write a secret than secrets has forms
+		redacted := secrets.Prefix(*field, limit)
+		if !strings.HasPrefix(*field, redacted) {
+			body = redact.Replacement // a secret can have escapes within those of JSON
 		}
+		*field = redacted
 	}
 	return body
 }

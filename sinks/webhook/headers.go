@@ -80,11 +80,18 @@ func checkValue(s string) error {
 	return nil
 }
 
+// maxTokenBytes is the maximum length of a bearer token. Servers accept headers of 8 to 32 KiB, and the redaction of errors
+// needs memory in proportion to the token.
+const maxTokenBytes = 16 << 10
+
 // parseBearer checks a bearer token. Its errors do not contain it.
 func parseBearer(text []byte) (string, error) {
 	s := strings.TrimSpace(string(text))
 	if s == "" {
 		return "", errors.New("contains no token")
+	}
+	if len(s) > maxTokenBytes {
+		return "", fmt.Errorf("contains %d bytes; a token has at most %d", len(s), maxTokenBytes)
 	}
 	for _, c := range []byte(s) {
 		if c <= ' ' || c >= 0x7f {

@@ -226,7 +226,9 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 		defer cancel()
 		token, err := config.Token(context.WithValue(ctx, oauth2.HTTPClient, t.httpClient()))
 		if err == nil {
-			_, err = parseBearer([]byte(token.AccessToken))
+			if _, invalid := parseBearer([]byte(token.AccessToken)); invalid != nil {
+				err = &tokenError{invalid}
+			}
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -240,6 +242,9 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 	})
 	return f
 }
+
+// tokenError says why a token cannot be sent, without the token.
+type tokenError struct{ error }
 
 func (t *tokenSource) keepLocked(token *oauth2.Token) {
 	t.token, t.expiresAt, t.renewAt = token.AccessToken, time.Time{}, time.Time{}
@@ -321,6 +326,11 @@ func (s *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
 	secrets := t.target.Secrets().With(t.secretTexts()...).With(t.clientSecret)
+	// RFC 6749 section 2.3.1: the secret is escaped before its base64 form.
+	secrets = secrets.With(url.QueryEscape(t.clientSecret), url.QueryEscape(t.secret()))
+	if invalid := (*tokenError)(nil); errors.As(err, &invalid) {
+		return fmt.Errorf("%w: the access_token of its response %w", what, invalid.error)
+	}
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error
@@ -338,7 +348,7 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	if said.Body = refused.ErrorCode; said.Body != "" && refused.ErrorDescription != "" {
 		said.Body += " (" + refused.ErrorDescription + ")"
 	}
-	said.Body = relay.Truncate(secrets.Text(strings.ToValidUTF8(said.Body, "")), maxReasonBytes)
+	said.Body = relay.Truncate(secrets.Prefix(said.Body, maxReasonBytes+len("…")), maxReasonBytes)
 	if err = fmt.Errorf("%w: it responded with %w", what, said); said.Body != "" {
 		err = fmt.Errorf("%w: %s", err, said.Body)
 	}

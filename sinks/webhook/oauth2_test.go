@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -80,7 +81,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.seen = append(a.seen, token)
 	if a.refused[token] || a.refused["*"] {
 		w.WriteHeader(http.StatusUnauthorized)
-		_, _ = fmt.Fprintf(w, "what is %s?", token)
+		_, _ = fmt.Fprintf(w, "what is %s after %s?", token, strings.Join(a.seen, " "))
 	}
 }
 
@@ -131,6 +132,12 @@ func TestTokens(t *testing.T) {
 	a.refused["token-1"] = true
 	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1 token-2" {
 		t.Error(err)
+	}
+	a.refused["*"] = true
+	err := s.Deliver(t.Context(), sampled)
+	var said *relay.ResponseError
+	if !errors.As(err, &said) || !strings.Contains(said.Body, "(redacted)") || strings.Contains(said.Body, "token-") {
+		t.Errorf("a response with the last tokens: got %v, %+v", err, said)
 	}
 }
 
@@ -221,6 +228,11 @@ func TestTokenEndpointFails(t *testing.T) {
 			w.WriteHeader(400)
 			_, _ = fmt.Fprintf(w, `{"error":"invalid_request","error_description":%q}`, r.Header.Get("Authorization")+r.FormValue("client_secret"))
 		}, nil, "it responded with status 400: invalid_request ((redacted))"},
+		"repeats the login with an escaped secret": {func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(401)
+			_, _ = fmt.Fprintf(w, `{"error":"invalid_client","error_description":%q}`, r.Header.Get("Authorization"))
+		}, func(o *OAuth2) { o.ClientSecret = "/s3cret+client=" }, "it responded with status 401"},
 		"no HTTP": {func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {
@@ -243,7 +255,11 @@ func TestTokenEndpointFails(t *testing.T) {
 		"a line break": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"access_token":"a\r\nX: y"}`))
-		}, nil, "no token for a request"},
+		}, nil, "the access_token of its response contains white space"},
+		"a huge token": {func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = fmt.Fprintf(w, `{"access_token":"%s"}`, strings.Repeat("a", maxTokenBytes+1))
+		}, nil, "the access_token of its response contains 16385 bytes; a token has at most 16384"},
 		"50 MiB": {func(w http.ResponseWriter, _ *http.Request) {
 			for range 50 << 10 {
 				if _, err := w.Write(make([]byte, 1<<10)); err != nil {
@@ -266,7 +282,8 @@ func TestTokenEndpointFails(t *testing.T) {
 				!strings.Contains(fmt.Sprint(err), "get a token from 127.0.0.1:") {
 				t.Errorf("%s: %v", outcome, err)
 			}
-			if text := fmt.Sprint(err); strings.Contains(text, "s3cret") || strings.Contains(text, "czNjcmV0") || a.took() != "" {
+			if text := fmt.Sprint(err); strings.Contains(text, "s3cret") || strings.Contains(text, "czNjcmV0") ||
+				strings.Contains(text, "zM2NyZX") || strings.Contains(text, "MzY3Jld") || a.took() != "" {
 				t.Errorf("%v shows a secret, or something was sent", err)
 			}
 		})

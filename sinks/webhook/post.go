@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -29,12 +30,16 @@ func addDefaultHeaders(h http.Header, userAgent string, c *Config) {
 	}
 }
 
+// maxRecentTokens is the number of bearer tokens that are kept to remove them from errors.
+const maxRecentTokens = 4
+
 // requestHead is the common part of requests until the endpoint or the bearer token changes.
 type requestHead struct {
 	endpoint *endpoint
 	token    string
 	batch    bool           // the content type is that of a batch
 	secrets  redact.Secrets // texts that errors must not contain
+	recent   []string       // the last bearer tokens, including token; they may still be valid
 	*httpclient.RequestTemplate
 }
 
@@ -49,8 +54,12 @@ var deliveryHeaders = [...]string{
 func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	to := s.endpoint()
 	batch := inBatchedMode(s.format, d)
-	if h := s.requestHead.Load(); h != nil && h.endpoint == to && h.token == token && h.batch == batch {
-		return h
+	var recent []string
+	if h := s.requestHead.Load(); h != nil {
+		if h.endpoint == to && h.token == token && h.batch == batch {
+			return h
+		}
+		recent = h.recent
 	}
 	header := maps.Clone(s.header)
 	secrets := to.Secrets().With(s.secretTexts...)
@@ -59,7 +68,10 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 		secrets = secrets.With(strings.TrimPrefix(to.basic, "Basic "))
 	} else if token != "" {
 		header["Authorization"] = []string{"Bearer " + token}
-		secrets = secrets.With(token)
+		if !slices.Contains(recent, token) {
+			recent = append(slices.Clone(recent[max(0, len(recent)-maxRecentTokens+1):]), token)
+		}
+		secrets = secrets.With(recent...)
 	}
 	names := deliveryHeaders[:]
 	switch {
@@ -69,7 +81,7 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	case s.format == formatBinary:
 		names = append(names[:len(names):len(names)], binaryNames[:]...)
 	}
-	h := &requestHead{to, token, batch, secrets, httpclient.NewRequestTemplate(to.url, header, names...)}
+	h := &requestHead{to, token, batch, secrets, recent, httpclient.NewRequestTemplate(to.url, header, names...)}
 	s.requestHead.Store(h)
 	return h
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -162,6 +163,9 @@ func TestSharedStates_LockIsExclusive(t *testing.T) {
 	}
 	lock(b, "other name", "")
 	lock(s.SharedStates.ForSink("other sink"), "n", "")
+	if err := held.Save(t.Context(), strings.Repeat("v", relay.MaxSharedValue+1), time.Hour); err == nil {
+		t.Error("a value that is too long was stored")
+	}
 	for _, end := range []error{
 		held.Save(t.Context(), "v", time.Hour),
 		lock(b, "n", "v").Release(t.Context()),
