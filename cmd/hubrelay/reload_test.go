@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -294,6 +295,58 @@ func TestReload_WithHangingSinks(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A removed sink with an attempt in progress delays no later configuration. Otherwise a new sink would miss the events that
+// are published until then.
+func TestReload_WhileRemovedSinkStops(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		if h.path == "/slow" {
+			<-release
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	releaseAll := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(releaseAll)
+	slow, two := webhookSink("slow", hooks.url+"/slow", ", timeout: 1h"), webhookSink("two", hooks.url+"/two", "")
+	render := func(sinks string) string {
+		text := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "") + sinks}.renderYAML()
+		return strings.Replace(text, "shutdown_grace: 5s", "shutdown_grace: 1m", 1)
+	}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", render(slow))
+	d := serveFile(t, file)
+	reload := func(n int, sinks string) {
+		t.Helper()
+		writeFile(t, filepath.Dir(file), filepath.Base(file), render(sinks))
+		d.Signal(syscall.SIGHUP)
+		d.waitForReload(t, n)
+	}
+	wantAttempts := func(path string, n int) {
+		t.Helper()
+		testkit.Eventually(t, "attempts at "+path, func() error {
+			if got := len(hooks.of(path)); got != n {
+				return fmt.Errorf("there are %d, want %d", got, n)
+			}
+			return nil
+		})
+	}
+	d.Publish(t, "hub-1", "application/json", plain, nil)
+	wantAttempts("/slow", 1)
+	reload(1, "")
+	reload(2, two)
+	d.Publish(t, "hub-1", "application/json", plain, nil)
+	wantAttempts("/two", 1)
+	env := []string{"HUBRELAY_ADMIN=" + d.Admin}
+	_, errOut, code := call(t, env, "", "sinks", "forget", "slow")
+	if code != 1 || !strings.Contains(errOut, "attempts of the removed sink are still in progress") {
+		t.Errorf("forget a sink that stops: got exit code %d, want 1: %s", code, errOut)
+	}
+	reload(3, two+slow) // it continues when the old one has stopped
+	releaseAll()
+	wantAttempts("/slow", 2)
+	wantAttempts("/two", 1)
 }
 
 // TestReloadWhileStarting changes the file while the daemon waits for its Redis.

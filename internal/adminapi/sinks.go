@@ -65,7 +65,7 @@ type Sink struct {
 	FailedAttempts map[string]int64 `json:"failed_attempts"`
 	// AttemptSeconds is the duration of all attempts together, in seconds.
 	AttemptSeconds float64 `json:"attempt_seconds"`
-	// Dropped counts the events and dead letters that were dropped because of the limit of the backlog.
+	// Dropped counts the events and dead letters that were dropped because the backlog or Redis was full.
 	Dropped int64 `json:"dropped"`
 	// Changes are the last changes of the state, the newest first. Only [ShowSink] returns them.
 	Changes []SinkChange `json:"changes,omitempty"`

@@ -219,7 +219,7 @@ func TestSinkAdmin_FullRedis(t *testing.T) {
 	testkit.WaitFor(t, "its count", shows("delivered", 1))
 	err, _ := r.call(503, "POST", "/api/sinks/one/replay", `{"after":"0-0"}`)["error"].(map[string]any)
 	if detail := fmt.Sprint(err["detail"]); err["code"] != "503.storage-full" ||
-		!strings.Contains(detail, "0 were scheduled before") || !strings.Contains(detail, "continue after 0-0") {
+		!strings.Contains(detail, "0 were scheduled before") || !strings.Contains(detail, "then repeat") {
 		t.Errorf("replay: got %v", err)
 	}
 }

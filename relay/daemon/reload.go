@@ -135,6 +135,7 @@ func (r *reloader) logRejected(err error) {
 // applySinks applies each new configuration to the sinks until ctx ends. It retries while Redis is unreachable.
 // During that time the current sinks continue to run.
 func (r *reloader) applySinks(ctx context.Context) error {
+	defer r.deliveries.Wait()
 	var cfg *config.Config
 	var retry <-chan time.Time
 	logged := false // One record per configuration, because connection errors differ in their port numbers.
@@ -179,6 +180,10 @@ func (r *reloader) logApplied(
 		attrs = append(attrs, strings.ReplaceAll(difference.title, " ", "_"), difference.names)
 	}
 	log.Info("configuration was applied", append(attrs, "sinks_kept", c.Kept, "keys_kept", keys.Kept)...)
+	if len(c.Stopping) > 0 {
+		log.Info("changed and removed sinks are still stopping, because attempts are in progress",
+			"sinks", c.Stopping)
+	}
 	for _, w := range config.NewWarnings(r.applied, cfg) {
 		log.Warn("configuration has a warning", "warning", w.String())
 	}

@@ -115,7 +115,7 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 // replayStorageError returns the error of a replay that a nearly full Redis ended.
 func replayStorageError(r replay.Result) error {
 	advice := "then repeat"
-	if r.Next != "" {
+	if r.Next != "" && r.Scheduled > 0 {
 		advice = "then continue after " + r.Next
 	}
 	return relay.NewError(relay.CodeStorageFull, fmt.Sprintf("the storage of the relay is nearly full; %d were scheduled "+

@@ -74,8 +74,11 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 		if list[i].FailedAttempts == nil {
 			list[i].FailedAttempts = map[string]int64{}
 		}
-		if sink := s.sinks.get(name); sink != nil {
+		sink := s.sinks.get(name)
+		if sink != nil {
 			list[i].InFlight = sink.pipeline.InFlight()
+		}
+		if sink != nil && !s.handovers.isRemoving(name) {
 			list[i].Configured, list[i].Type, list[i].CatchingUp = true, sink.cfg.Type, f.CatchingUp
 			list[i].Topics = append(list[i].Topics, sink.cfg.Topics...)
 			here := sink.stateOnNode(f.State)
@@ -229,7 +232,11 @@ func (s *Service) requireConfigured(ctx context.Context, name string) (*openSink
 // ForgetSink deletes everything about a sink that is not configured, except its dead letters unless deadLetters is
 // set.
 func (s *Service) ForgetSink(ctx context.Context, name string, deadLetters bool) error {
-	if s.sinks.get(name) != nil {
+	switch {
+	case s.handovers.isRemoving(name):
+		return relay.NewError(relay.CodeInvalidState, "attempts of the removed sink are still in progress on this node; try "+
+			"again in a few seconds")
+	case s.currentSink(name) != nil:
 		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration first")
 	}
 	if err := s.requireKnown(ctx, name); err != nil {

@@ -14,16 +14,20 @@ type Changes struct {
 	Added, Changed, Removed []string
 	// Kept is the number of sinks without a change.
 	Kept int
+	// Stopping are the removed and changed sinks whose earlier attempts are still in progress. A changed sink starts when
+	// they end, at the latest after twice the grace period.
+	Stopping []string
 }
 
 // HasNewSettings reports whether the settings of a sink in a configuration differ from those in use.
 func (s *Service) HasNewSettings(name string, cfg config.Sink) bool {
-	sink := s.sinks.get(name)
+	sink := s.currentSink(name)
 	return sink == nil || !reflect.DeepEqual(sink.cfg.Settings, cfg.Settings)
 }
 
 // Apply applies a configuration of the sinks. Sinks without a change continue to run. After an error nothing has
-// changed, except that new sinks may be registered in the log.
+// changed, except that new sinks may be registered in the log. It waits for up to a second until the sinks that it
+// removes or replaces have stopped, which continue to do so after that.
 func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) (Changes, error) {
 	p, err := s.planChanges(ctx, configured)
 	if err != nil {
@@ -40,11 +44,10 @@ func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) 
 		d.Reload(matcher)
 	}
 	s.opts.Notices.SetListeners(noticeListeners(all))
-	if err := s.applyPlan(ctx, p); err != nil {
-		s.log.Warn("sinks did not close cleanly", "error", err)
-	}
+	stopping := s.applyPlan(ctx, p)
 	return Changes{
 		Added: sinkNames(p.added), Changed: sinkNames(p.changed), Removed: sinkNames(p.removed), Kept: len(p.kept),
+		Stopping: stopping,
 	}, nil
 }
 
@@ -59,7 +62,7 @@ func (s *Service) planChanges(ctx context.Context, configured map[string]config.
 	p := &plan{}
 	opening, startPositions := make(map[string]config.Sink), make(map[string]bool)
 	for name, cfg := range configured {
-		before := s.sinks.get(name)
+		before := s.currentSink(name)
 		if before != nil && reflect.DeepEqual(before.cfg, cfg) {
 			p.kept = append(p.kept, before)
 			continue
@@ -68,7 +71,7 @@ func (s *Service) planChanges(ctx context.Context, configured map[string]config.
 			startPositions[name] = startsAtBeginning(cfg)
 		}
 	}
-	for _, before := range s.sinks.list() {
+	for _, before := range s.currentSinks() {
 		if _, found := configured[before.name]; !found {
 			p.removed = append(p.removed, before)
 		}
@@ -93,25 +96,16 @@ func (s *Service) planChanges(ctx context.Context, configured map[string]config.
 }
 
 // applyPlan changes the running sinks. It handles them concurrently, so a sink with slow attempts does not delay others.
-// The error reports sinks that did not close cleanly.
-func (s *Service) applyPlan(ctx context.Context, p *plan) error {
-	var errs []error
-	for _, sink := range p.added {
-		errs = append(errs, s.replaceSink(ctx, sink))
+// It returns the sinks that still stop.
+func (s *Service) applyPlan(ctx context.Context, p *plan) (stopping []string) {
+	started := make(map[string]*handover)
+	for _, sink := range p.removed {
+		started[sink.name] = s.startHandover(ctx, sink.name, nil)
 	}
-	old := slices.Clone(p.removed)
-	for _, sink := range p.changed {
-		old = append(old, s.sinks.get(sink.name))
+	for _, sink := range slices.Concat(p.added, p.changed) {
+		started[sink.name] = s.startHandover(ctx, sink.name, sink)
 	}
-	errs = append(errs, forEachParallel(len(old), func(i int) error {
-		err := s.stopSink(ctx, old[i])
-		if i >= len(p.removed) {
-			return errors.Join(err, s.replaceSink(ctx, p.changed[i-len(p.removed)]))
-		}
-		s.sinks.remove(old[i].name)
-		return err
-	}))
-	return errors.Join(errs...)
+	return s.awaitHandovers(ctx, started)
 }
 
 // replaceSink adds a sink, or replaces a stopped one with the same name, and starts deliveries to it. While all sinks

@@ -117,7 +117,7 @@ func (m *Metrics) Enqueued(sink string, n int) {
 	m.sinks.enqueued.WithLabelValues(sink).Add(float64(n))
 }
 
-// Dropped counts events and dead letters that were dropped because the backlog was full.
+// Dropped counts events and dead letters that were dropped because the backlog or Redis was full.
 func (m *Metrics) Dropped(sink string, n int64) {
 	m.sinks.dropped.WithLabelValues(sink).Add(float64(n))
 }

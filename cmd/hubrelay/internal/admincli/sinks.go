@@ -131,8 +131,8 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 		list = append(list, s.Name+": "+note)
 	}
 	if s.Dropped > 0 {
-		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog was full; fix the destination or "+
-			"raise backlog", s.Name, term.FormatCount(s.Dropped)))
+		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog or Redis was full; fix the "+
+			"destination, raise backlog, or give Redis more memory", s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list
 }

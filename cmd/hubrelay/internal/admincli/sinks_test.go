@@ -99,7 +99,8 @@ func TestSinkNotes(t *testing.T) {
 	}
 	got := strings.Join(sinkNotes(&s), "\n")
 	want := "billing: status 410; 'hubrelay sinks resume' enables it\n" +
-		"billing: 50 dropped so far because the backlog was full; fix the destination or raise backlog"
+		"billing: 50 dropped so far because the backlog or Redis was full; fix the destination, raise backlog, " +
+		"or give Redis more memory"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

@@ -1,0 +1,124 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/await"
+)
+
+// handoverWait is the time for which [Service.Apply] waits for attempts of sinks that it stops.
+const handoverWait = time.Second
+
+// handovers are the sinks that are stopped to remove or replace them. Attempts in progress delay that for up to twice the grace
+// period, but no later configuration.
+type handovers struct {
+	mu      sync.Mutex
+	current map[string]*handover // the latest one of each sink
+	running sync.WaitGroup
+}
+
+// handover stops a sink and starts its successor.
+type handover struct {
+	next *openSink // nil if the sink is removed
+	done chan struct{}
+}
+
+func (h *handovers) get(name string) *handover {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.current[name]
+}
+
+// isRemoving reports whether a sink is no longer configured and stops.
+func (h *handovers) isRemoving(name string) bool {
+	current := h.get(name)
+	return current != nil && current.next == nil
+}
+
+// begin adds a handover, and returns it with the one of the same sink that must end before.
+func (h *handovers) begin(name string, next *openSink) (current, previous *handover) {
+	current = &handover{next, make(chan struct{})}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	previous, h.current[name] = h.current[name], current
+	return current, previous
+}
+
+func (h *handovers) end(name string, ended *handover) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.current[name] == ended {
+		delete(h.current, name)
+	}
+	close(ended.done)
+}
+
+// currentSink returns the sink of the configuration that was applied last, or nil. It may not be running yet.
+func (s *Service) currentSink(name string) *openSink {
+	if h := s.handovers.get(name); h != nil {
+		return h.next
+	}
+	return s.sinks.get(name)
+}
+
+// currentSinks returns the sinks of the configuration that was applied last.
+func (s *Service) currentSinks() []*openSink {
+	var list []*openSink
+	s.handovers.mu.Lock()
+	defer s.handovers.mu.Unlock()
+	for _, h := range s.handovers.current {
+		if h.next != nil {
+			list = append(list, h.next)
+		}
+	}
+	for _, sink := range s.sinks.list() {
+		if s.handovers.current[sink.name] == nil {
+			list = append(list, sink)
+		}
+	}
+	return list
+}
+
+// startHandover stops the sink with a name, if there is one, and starts next unless it is nil.
+func (s *Service) startHandover(ctx context.Context, name string, next *openSink) *handover {
+	h, previous := s.handovers.begin(name, next)
+	s.handovers.running.Go(func() {
+		defer s.handovers.end(name, h)
+		if previous != nil {
+			<-previous.done
+		}
+		var err error
+		if old := s.sinks.get(name); old != nil {
+			err = s.stopSink(ctx, old)
+		}
+		if next == nil {
+			s.sinks.remove(name)
+		} else {
+			err = errors.Join(err, s.replaceSink(ctx, next))
+		}
+		if err != nil {
+			s.log.Warn("sink did not close cleanly", "sink", name, "error", err)
+		}
+	})
+	return h
+}
+
+// awaitHandovers waits up to handoverWait, and returns the names of the sinks that still stop, sorted.
+func (s *Service) awaitHandovers(ctx context.Context, started map[string]*handover) (stopping []string) {
+	ctx, cancel := context.WithTimeout(ctx, handoverWait)
+	defer cancel()
+	for name, h := range started {
+		if _, err := await.Value(ctx, h.done); err != nil {
+			stopping = append(stopping, name)
+		}
+	}
+	slices.Sort(stopping)
+	return stopping
+}
+
+// Wait waits until all sinks that [Service.Apply] stops have ended. Call it after the last Apply.
+func (s *Service) Wait() { s.handovers.running.Wait() }
