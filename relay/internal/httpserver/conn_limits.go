@@ -96,6 +96,10 @@ type connLimiter struct {
 	waitingOfGroup map[netip.Prefix]int
 	waitingConns   map[*limitedConn]struct{}
 	freed          map[netip.Prefix]chan struct{} // by address with waiting connections; closed when fewer requests wait
+	// orphans count the waiting requests of closed connections, until their handlers have begun.
+	orphans int
+	// smallAdmissions and largeAdmissions wait because of the total limit, the oldest first.
+	smallAdmissions, largeAdmissions list.List // of *admission
 	// unfinished are the HTTP/1 connections with an unfinished request header of more than unfinishedBytes, the oldest first.
 	unfinished list.List // of *limitedConn
 }
@@ -279,6 +283,14 @@ func (l *connLimiter) remove(c *limitedConn) {
 	c.removed = true
 	l.setIdle(c, false)
 	l.setUnfinished(c, false)
+	if c.waiting > 0 {
+		l.setOrphans(c, c.waiting)
+		time.AfterFunc(orphanTime, func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.setOrphans(c, 0)
+		})
+	}
 	l.setWaiting(c, 0)
 	l.open--
 	l.leaveAddress(c)
@@ -388,6 +400,7 @@ type limitedConn struct {
 	handlers       int           // running, only of HTTP/2 requests
 	requests       int           // HTTP/2 requests that count toward the limits
 	waiting        int           // HTTP/2 requests in connLimiter.waiting
+	orphans        int           // HTTP/2 requests in connLimiter.orphans
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 

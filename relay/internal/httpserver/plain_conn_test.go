@@ -106,6 +106,72 @@ func TestConnLimits_BurstOfRequestsWaits(t *testing.T) {
 	})
 }
 
+// addressConn is a connection of an address.
+type addressConn struct {
+	net.Conn
+	addr string
+}
+
+func (c addressConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.addr), 4711))
+}
+
+// If many addresses send bursts, the few requests of another one come first, also before those that wait. The requests of a
+// closed connection count until their handlers have begun, because each has a goroutine.
+func TestConnLimits_ManyAddresses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var counts connCounts
+		limiter := newConnLimiter(Options{ConnObserver: &counts, Log: slog.New(slog.DiscardHandler)})
+		admit := func(addr string, requests int) (*limitedConn, *atomic.Bool) {
+			_, conn := net.Pipe()
+			c, isAdmitted := limiter.add(addressConn{conn, addr}), new(atomic.Bool)
+			go func() {
+				limiter.admitRequests(c, requests)
+				isAdmitted.Store(true)
+			}()
+			synctest.Wait()
+			return c, isAdmitted
+		}
+		want := func(what string, isAdmitted *atomic.Bool, want bool, closed int64) {
+			t.Helper()
+			synctest.Wait()
+			if got := isAdmitted.Load(); got != want || counts.evicted.Load() != closed {
+				t.Fatalf("%s: admitted %t, closed %d, want %t, %d", what, got, counts.evicted.Load(), want, closed)
+			}
+		}
+		begin := func(c *limitedConn, requests int) {
+			for range requests {
+				(&http2Request{conn: c}).beginRequest()
+			}
+		}
+		busiest, _ := admit("198.51.100.1", 901)
+		for addr, requests := range map[string]int{
+			"198.51.100.2": 900, "198.51.100.3": 900, "198.51.100.4": 800, "198.51.100.5": maxWaiting - 3501,
+		} {
+			_, isAdmitted := admit(addr, requests)
+			want("a burst below the limit", isAdmitted, true, 0)
+		}
+		_, large := admit("198.51.100.6", 901)
+		want("a burst above the limit", large, false, 0)
+		only, isOnly := admit("198.51.100.7", 1)
+		want("the only request of an address", isOnly, true, 0)
+		begin(only, 1)
+		few, small := admit("198.51.100.8", 5)
+		want("a few requests", small, false, 1)
+		if !busiest.removed {
+			t.Error("another connection than the busiest was closed")
+		}
+		begin(busiest, 4)
+		want("a few requests before handlers begin", small, false, 1)
+		begin(busiest, 1)
+		want("a few requests after handlers began", small, true, 1)
+		begin(few, 5)
+		time.Sleep(orphanTime)
+		want("the burst above the limit", large, true, 1)
+	})
+}
+
 // The limits of an address apply to clients of a trusted proxy that forwards bytes, by the address in the PROXY protocol.
 func TestProxyProtocol_LimitsClients(t *testing.T) {
 	t.Parallel()

@@ -328,12 +328,13 @@ var openAPI string
 var asyncAPI string
 
 func serveDocument(text string) func(http.ResponseWriter, *http.Request) *relay.Error {
+	document := []byte(text) // once, not for each request
 	return func(w http.ResponseWriter, r *http.Request) *relay.Error {
 		httpserver.EndSoon(w, r)
 		h := w.Header()
 		h.Set("Content-Type", "application/yaml; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
+		_, _ = w.Write(document) // fails only if the client has disconnected
 		return nil
 	}
 }
