@@ -22,9 +22,11 @@ import (
 const (
 	// maxLine is the maximum length of a line of output in bytes. Longer lines are truncated.
 	maxLine = 8 << 10
-	// linesPerSecond and linesAtOnce limit the rate of logged lines of one plugin. The others are counted.
+	// linesPerSecond and linesAtOnce limit the rate of logged lines of one plugin. The others are counted. A long line counts
+	// as one line for each countedBytes.
 	linesPerSecond = 50
 	linesAtOnce    = 500
+	countedBytes   = 512
 )
 
 // pluginOutput writes what a plugin prints into the daemon's log. It may be used concurrently.
@@ -73,7 +75,7 @@ func (o *pluginOutput) Write(text []byte) (int, error) {
 }
 
 func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
-	dropped, ok := o.allowLine()
+	dropped, ok := o.allowLine(len(text))
 	if cut || !ok {
 		o.observe(EventOutputCut)
 	}
@@ -99,10 +101,10 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 	log.Info("plugin wrote a line", "stream", stream, "line", shown, "truncated", cut)
 }
 
-func (o *pluginOutput) allowLine() (dropped int, ok bool) {
+func (o *pluginOutput) allowLine(length int) (dropped int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.limiter.AllowN(o.now(), 1) {
+	if !o.limiter.AllowN(o.now(), 1+length/countedBytes) {
 		o.dropped++
 		return 0, false
 	}

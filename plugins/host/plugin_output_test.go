@@ -83,6 +83,14 @@ func TestPluginOutput_LimitsLines(t *testing.T) {
 	if !strings.Contains(log.String(), fmt.Sprintf("suppressed_lines=%d", 2*linesAtOnce)) {
 		t.Error(log.String())
 	}
+	log.Reset()
+	o.now = func() time.Time { return time.Unix(1_800_000_002, 0) }
+	for range linesPerSecond {
+		fmt.Fprintln(o, strings.Repeat("x", maxLine))
+	}
+	if n, want := strings.Count(log.String(), "\n"), 2*linesPerSecond/(1+maxLine/countedBytes); n != want {
+		t.Errorf("long lines: got %d, want %d", n, want)
+	}
 }
 
 func TestPluginOutput_TakeLastLine(t *testing.T) {

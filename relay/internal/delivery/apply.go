@@ -36,9 +36,6 @@ func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) 
 	all := slices.Concat(p.kept, p.added, p.changed)
 	slices.SortFunc(all, byName)
 	warnRateConflicts(s.log, all, p.kept)
-	for _, sink := range p.added {
-		s.sinks.initMetrics(sink)
-	}
 	matcher := newMatcher(all)
 	for _, d := range s.dispatchers {
 		d.Reload(matcher)

@@ -92,12 +92,16 @@ func (s *Service) startHandover(ctx context.Context, name string, next *openSink
 			<-previous.done
 		}
 		var err error
-		if old := s.sinks.get(name); old != nil {
+		old := s.sinks.get(name)
+		if old != nil {
 			err = s.stopSink(ctx, old)
 		}
 		if next == nil {
 			s.sinks.remove(name)
 		} else {
+			if old == nil {
+				s.sinks.initMetrics(next)
+			}
 			err = errors.Join(err, s.replaceSink(ctx, next))
 		}
 		if err != nil {
