@@ -343,8 +343,8 @@ const MaxSharedValue = 64 << 10
 // once.
 type StateLock interface {
 	// Save stores value for ttl and unlocks the name. An empty value deletes the entry. If the lock has expired and
-	// another holder has locked or saved the name, Save changes nothing. It rejects a value of more than
-	// [MaxSharedValue], which keeps the lock.
+	// another holder has locked or saved the name, Save changes nothing. A value of more than
+	// [MaxSharedValue] is an error. The lock then remains, and Release ends it.
 	Save(ctx context.Context, value string, ttl time.Duration) error
 	// Release unlocks the name without a change.
 	Release(ctx context.Context) error

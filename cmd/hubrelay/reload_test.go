@@ -343,10 +343,19 @@ func TestReload_WhileRemovedSinkStops(t *testing.T) {
 	if code != 1 || !strings.Contains(errOut, "attempts of the removed sink are still in progress") {
 		t.Errorf("forget a sink that stops: got exit code %d, want 1: %s", code, errOut)
 	}
-	reload(3, two+slow) // it continues when the old one has stopped
+	// The sink continues when the old one has stopped, with the last configuration only.
+	reload(3, two+webhookSink("slow", hooks.url+"/obsolete", ""))
+	reload(4, two+webhookSink("slow", hooks.url+"/fast", ""))
+	if got := len(hooks.of("/fast")); got != 0 {
+		t.Errorf("before the old sink has stopped: got %d attempts, want 0", got)
+	}
 	releaseAll()
-	wantAttempts("/slow", 2)
-	wantAttempts("/two", 1)
+	wantAttempts("/fast", 1)
+	for path, want := range map[string]int{"/slow": 1, "/obsolete": 0, "/two": 1} {
+		if got := len(hooks.of(path)); got != want {
+			t.Errorf("%s: got %d attempts, want %d", path, got, want)
+		}
+	}
 }
 
 // TestReloadWhileStarting changes the file while the daemon waits for its Redis.

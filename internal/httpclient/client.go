@@ -61,10 +61,6 @@ func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body [
 	}
 	defer func() { _ = resp.Body.Close() }()
 	result := &Response{Status: resp.StatusCode, Header: resp.Header}
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// The body is the raw connection. A read from it would not end with ctx.
-		return result, nil
-	}
 	result.Body, result.Truncated = ReadResponse(resp.Body, t.secrets)
 	return result, nil
 }

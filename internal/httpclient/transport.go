@@ -81,6 +81,18 @@ func (t *Transport) SetDialer(dial func(ctx context.Context, network, address st
 // Post sends p once and returns the response, whatever its status. It follows no redirects, stores no cookies, and puts
 // no URL in its errors. The Request field of the response must not be used.
 func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error) {
+	resp, err := t.post(ctx, p)
+	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
+		_ = resp.Body.Close() // it is the connection itself, and ctx does not limit reading it
+		return nil, errSwitchedProtocols
+	}
+	return resp, err
+}
+
+// errSwitchedProtocols reports a server that does not speak HTTP after its response.
+var errSwitchedProtocols = errors.New("the server switched to another protocol (status 101)")
+
+func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

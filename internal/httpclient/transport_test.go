@@ -106,8 +106,8 @@ var responseTests = map[string]responseTest{
 		status: 200, body: "ok",
 	},
 	"switching protocols": {
-		text:   "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
-		status: 101,
+		text:    "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+		problem: "status 101",
 	},
 	"partial body": {
 		text:   "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok",

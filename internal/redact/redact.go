@@ -72,8 +72,8 @@ func base64Forms(text string) (forms []string) {
 	return forms
 }
 
-// Text replaces the secrets in a text. Text from a peer must be short, because escapes need fifty times their memory for a
-// moment: use [Secrets.Prefix].
+// Text replaces the secrets in a text. Decoding escapes needs about fifty times the length of the text for a moment. For a text
+// without a limit, use [Secrets.Prefix].
 func (s Secrets) Text(text string) string {
 	var d decoded // of text, if there are escapes
 	for _, secret := range s.texts {

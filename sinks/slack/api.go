@@ -59,9 +59,6 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, a.api.RedactError(ctx, err, a.api.Secrets().With(token))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode == http.StatusSwitchingProtocols {
-		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), &relay.ResponseError{Status: resp.StatusCode})
-	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
 		return nil, a.api.RedactError(ctx, err, a.api.Secrets().With(token))

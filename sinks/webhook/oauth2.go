@@ -325,12 +325,12 @@ func (s *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 // describeError describes the response of the endpoint, without the secrets that it repeats.
 func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
-	secrets := t.target.Secrets().With(t.secretTexts()...).With(t.clientSecret)
-	// RFC 6749 section 2.3.1: the secret is escaped before its base64 form.
-	secrets = secrets.With(url.QueryEscape(t.clientSecret), url.QueryEscape(t.secret()))
 	if invalid := (*tokenError)(nil); errors.As(err, &invalid) {
 		return fmt.Errorf("%w: the access_token of its response %w", what, invalid.error)
 	}
+	secrets := t.target.Secrets().With(t.secretTexts()...).With(t.clientSecret)
+	// RFC 6749 section 2.3.1: the secret is escaped before its base64 form.
+	secrets = secrets.With(url.QueryEscape(t.clientSecret), url.QueryEscape(t.secret()))
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error

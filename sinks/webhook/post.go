@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -71,8 +70,8 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 		if !slices.Contains(recent, token) {
 			recent = append(slices.Clone(recent[max(0, len(recent)-maxRecentTokens+1):]), token)
 		}
-		secrets = secrets.With(recent...)
 	}
+	secrets = secrets.With(recent...)
 	names := deliveryHeaders[:]
 	switch {
 	case batch:
@@ -181,9 +180,6 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 			_, _ = io.CopyN(io.Discard, resp.Body, keptResponse+drainedResponse)
 		}
 		return nil, nil
-	case resp.StatusCode == http.StatusSwitchingProtocols:
-		// The body is the connection itself, and ctx does not limit reading it.
-		return nil, fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
 		if s.compressor.pauseCompression() {
 			s.log.Warn("receiver rejects compressed bodies (415), sending uncompressed ones for an hour", "host",

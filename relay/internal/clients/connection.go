@@ -384,7 +384,7 @@ func (c *connection) canSee(n *relay.Notification) bool {
 }
 
 // logClose logs the end of a connection, at level info if an operator may need to look into it. Above
-// maxDisconnectLines, the level is debug, so clients cannot fill the log.
+// maxDisconnectLines, the level is debug, so clients cannot flood the log.
 func (c *connection) logClose(ending CloseReason) {
 	level := slog.LevelDebug
 	if ending == ClosedSlowConsumer || ending == ClosedPingTimeout || ending == ClosedProtocolError {

@@ -219,7 +219,7 @@ func (s *Service) setState(
 
 // requireConfigured returns a configured sink, and 409.invalid-state for a sink that was removed from the configuration.
 func (s *Service) requireConfigured(ctx context.Context, name string) (*openSink, error) {
-	if sink := s.sinks.get(name); sink != nil {
+	if sink := s.sinks.get(name); sink != nil && !s.handovers.isRemoving(name) {
 		return sink, nil
 	}
 	if err := s.requireKnown(ctx, name); err != nil {

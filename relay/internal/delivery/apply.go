@@ -15,7 +15,7 @@ type Changes struct {
 	// Kept is the number of sinks without a change.
 	Kept int
 	// Stopping are the removed and changed sinks whose earlier attempts are still in progress. A changed sink starts when
-	// they end, at the latest after twice the grace period.
+	// they end.
 	Stopping []string
 }
 
@@ -26,8 +26,8 @@ func (s *Service) HasNewSettings(name string, cfg config.Sink) bool {
 }
 
 // Apply applies a configuration of the sinks. Sinks without a change continue to run. After an error nothing has
-// changed, except that new sinks may be registered in the log. It waits for up to a second until the sinks that it
-// removes or replaces have stopped, which continue to do so after that.
+// changed, except that new sinks may be registered in the log. It waits up to a second for sinks that it removes
+// or replaces. They continue to stop after that.
 func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) (Changes, error) {
 	p, err := s.planChanges(ctx, configured)
 	if err != nil {
@@ -110,6 +110,9 @@ func (s *Service) applyPlan(ctx context.Context, p *plan) (stopping []string) {
 func (s *Service) replaceSink(ctx context.Context, sink *openSink) error {
 	if ctx.Err() != nil {
 		return sink.close(context.WithoutCancel(ctx))
+	}
+	if s.sinks.get(sink.name) == nil {
+		s.sinks.initMetrics(sink)
 	}
 	if err := s.newPipeline(sink); err != nil {
 		s.sinks.remove(sink.name)

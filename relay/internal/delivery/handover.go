@@ -13,8 +13,8 @@ import (
 // handoverWait is the time for which [Service.Apply] waits for attempts of sinks that it stops.
 const handoverWait = time.Second
 
-// handovers are the sinks that are stopped to remove or replace them. Attempts in progress delay that for up to twice the grace
-// period, but no later configuration.
+// handovers are the sinks that are stopped to remove or replace them. Attempts in progress delay this for up to twice the grace
+// period. Other sinks do not wait.
 type handovers struct {
 	mu      sync.Mutex
 	current map[string]*handover // the latest one of each sink
@@ -39,7 +39,7 @@ func (h *handovers) isRemoving(name string) bool {
 	return current != nil && current.next == nil
 }
 
-// begin adds a handover, and returns it with the one of the same sink that must end before.
+// begin adds a handover, and returns it with the one of the same sink that must end first.
 func (h *handovers) begin(name string, next *openSink) (current, previous *handover) {
 	current = &handover{next, make(chan struct{})}
 	h.mu.Lock()
@@ -83,7 +83,8 @@ func (s *Service) currentSinks() []*openSink {
 	return list
 }
 
-// startHandover stops the sink with a name, if there is one, and starts next unless it is nil.
+// startHandover stops the sink with a name, if there is one, and starts next unless it is nil. If a later handover has begun by
+// then, it only stops the sink, because its configuration is obsolete.
 func (s *Service) startHandover(ctx context.Context, name string, next *openSink) *handover {
 	h, previous := s.handovers.begin(name, next)
 	s.handovers.running.Go(func() {
@@ -92,20 +93,20 @@ func (s *Service) startHandover(ctx context.Context, name string, next *openSink
 			<-previous.done
 		}
 		var err error
-		old := s.sinks.get(name)
-		if old != nil {
+		if old := s.sinks.get(name); old != nil {
 			err = s.stopSink(ctx, old)
 		}
-		if next == nil {
+		switch isObsolete := s.handovers.get(name) != h; {
+		case isObsolete && next != nil:
+			err = errors.Join(err, next.close(context.WithoutCancel(ctx)))
+		case isObsolete:
+		case next == nil:
 			s.sinks.remove(name)
-		} else {
-			if old == nil {
-				s.sinks.initMetrics(next)
-			}
+		default:
 			err = errors.Join(err, s.replaceSink(ctx, next))
 		}
 		if err != nil {
-			s.log.Warn("sink did not close cleanly", "sink", name, "error", err)
+			s.log.Warn("sink was not replaced cleanly", "sink", name, "error", err)
 		}
 	})
 	return h

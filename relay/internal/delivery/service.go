@@ -81,9 +81,9 @@ type Options struct {
 
 // Service delivers to the sinks of this node.
 //
-// [Service.Start] is called once, then [Service.AddPartition] for each partition. [Service.Apply] is called by a component
-// that [Service.StartComponent] has started, so it ends with the sinks, and that calls [Service.Wait] then. All other methods may be called concurrently. Those
-// for a named sink return 404.sink if it is neither configured nor known in Redis.
+// [Service.Start] is called once, then [Service.AddPartition] for each partition. A component that [Service.StartComponent]
+// has started calls [Service.Apply], so it ends with the sinks. It calls [Service.Wait] before it ends. All other methods
+// may be called concurrently. Those for a named sink return 404.sink if it is neither configured nor known in Redis.
 type Service struct {
 	opts        Options
 	sinks       *Sinks
@@ -104,7 +104,8 @@ type Service struct {
 func New(o Options) (*Service, error) {
 	log := o.Logger.With("component", "delivery")
 	s := &Service{
-		opts: o, sinks: o.Sinks, handovers: handovers{current: make(map[string]*handover)}, metrics: o.Sinks.opts.Metrics, keys: o.Conn.Keys(), log: o.Logger,
+		opts: o, sinks: o.Sinks, handovers: handovers{current: make(map[string]*handover)},
+		metrics: o.Sinks.opts.Metrics, keys: o.Conn.Keys(), log: o.Logger,
 		scheduler: retry.NewScheduler(retry.Options{
 			Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, Grace: o.Grace, Log: log,
 		}),

@@ -96,7 +96,7 @@ type connLimiter struct {
 	waitingOfGroup map[netip.Prefix]int
 	waitingConns   map[*limitedConn]struct{}
 	freed          map[netip.Prefix]chan struct{} // by address with waiting connections; closed when fewer requests wait
-	// orphans count the waiting requests of closed connections, until their handlers have begun.
+	// orphans count the waiting requests of closed connections, until their handlers have begun or orphanTime has passed.
 	orphans int
 	// smallAdmissions and largeAdmissions wait because of the total limit, the oldest first.
 	smallAdmissions, largeAdmissions list.List // of *admission
@@ -292,6 +292,10 @@ func (l *connLimiter) remove(c *limitedConn) {
 		})
 	}
 	l.setWaiting(c, 0)
+	if a := c.queued; a != nil {
+		l.unqueue(a)
+		close(a.freed)
+	}
 	l.open--
 	l.leaveAddress(c)
 	l.observer.ConnectionClosed()
@@ -401,6 +405,7 @@ type limitedConn struct {
 	requests       int           // HTTP/2 requests that count toward the limits
 	waiting        int           // HTTP/2 requests in connLimiter.waiting
 	orphans        int           // HTTP/2 requests in connLimiter.orphans
+	queued         *admission    // in a queue of connLimiter, or nil
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 

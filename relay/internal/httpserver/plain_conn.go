@@ -86,8 +86,8 @@ func (c *plainConn) Read(b []byte) (int, error) {
 		return 0, io.EOF
 	}
 	requests, others := c.frames.Count(b[:n])
-	if requests > 0 {
-		c.limited.limiter.admitRequests(c.limited, requests)
+	if requests > 0 && !c.limited.limiter.admitRequests(c.limited, requests) {
+		return 0, io.EOF
 	}
 	if others > 0 && !c.budget.Spend(others, requests, time.Now()) && c.limited.limiter.closeFlooding(c.limited) {
 		return 0, io.EOF

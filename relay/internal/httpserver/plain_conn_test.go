@@ -116,8 +116,8 @@ func (c addressConn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.addr), 4711))
 }
 
-// If many addresses send bursts, the few requests of another one come first, also before those that wait. The requests of a
-// closed connection count until their handlers have begun, because each has a goroutine.
+// If many addresses send bursts, a few requests of another one are admitted before the bursts that wait. The requests of a closed
+// connection count until their handlers have begun, because each has a goroutine.
 func TestConnLimits_ManyAddresses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,10 +126,7 @@ func TestConnLimits_ManyAddresses(t *testing.T) {
 		admit := func(addr string, requests int) (*limitedConn, *atomic.Bool) {
 			_, conn := net.Pipe()
 			c, isAdmitted := limiter.add(addressConn{conn, addr}), new(atomic.Bool)
-			go func() {
-				limiter.admitRequests(c, requests)
-				isAdmitted.Store(true)
-			}()
+			go func() { isAdmitted.Store(limiter.admitRequests(c, requests)) }()
 			synctest.Wait()
 			return c, isAdmitted
 		}
@@ -152,8 +149,17 @@ func TestConnLimits_ManyAddresses(t *testing.T) {
 			_, isAdmitted := admit(addr, requests)
 			want("a burst below the limit", isAdmitted, true, 0)
 		}
+		closed, lost := make(chan bool), limiter.add(addressConn{nil, "198.51.100.9"})
+		go func() { closed <- limiter.admitRequests(lost, 901) }()
+		synctest.Wait()
 		_, large := admit("198.51.100.6", 901)
 		want("a burst above the limit", large, false, 0)
+		limiter.mu.Lock()
+		limiter.remove(lost)
+		limiter.mu.Unlock()
+		if <-closed {
+			t.Error("requests of a closed connection were admitted")
+		}
 		only, isOnly := admit("198.51.100.7", 1)
 		want("the only request of an address", isOnly, true, 0)
 		begin(only, 1)

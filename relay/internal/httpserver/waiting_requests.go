@@ -10,9 +10,9 @@ import (
 const (
 	// maxWaiting and maxGroupWaiting limit the HTTP/2 requests whose handler has not begun, or that net/http rejected itself, as
 	// long as their connections are open, in total and per address. More requests wait until handlers have begun, except the
-	// only one of its address. At the total limit, an address with many more requests makes room for one with fewer. After
-	// waitingTime, the others are taken for rejected ones: the busiest connection of the address is closed, and at the second
-	// time within blockTime the address is blocked. Each request may keep up to 28 KiB until its client has read the response.
+	// only one of its address. At the total limit, the busiest address makes room for one with fewer requests. After waitingTime,
+	// the rest are treated as rejected: the busiest connection of the address is closed, and at the second time within blockTime
+	// the address is blocked. Each request may keep up to 28 KiB until its client has read the response.
 	maxWaiting, maxGroupWaiting = 4000, 1000
 	waitingTime                 = 2 * time.Second
 	// smallBurst is the number of requests up to which an address is preferred to others that wait.
@@ -32,13 +32,13 @@ type admission struct {
 	freed      chan struct{} // closed when it was admitted from the list, or should be tried again
 }
 
-// admitRequests counts requests that arrived on a connection, before net/http gets them. It waits while too many wait. Trusted
-// proxies do not count, because they read responses.
-func (l *connLimiter) admitRequests(c *limitedConn, requests int) {
+// admitRequests counts requests that arrived on a connection, before net/http gets them. It waits while too many wait. It
+// returns false if the connection was closed meanwhile. Trusted proxies do not count, because they read responses.
+func (l *connLimiter) admitRequests(c *limitedConn, requests int) bool {
 	a := &admission{conn: c, requests: requests}
 	freed := l.tryAdmit(a, false)
 	if freed == nil {
-		return
+		return a.isAdmitted
 	}
 	deadline := time.NewTicker(waitingTime)
 	defer deadline.Stop()
@@ -50,19 +50,19 @@ func (l *connLimiter) admitRequests(c *limitedConn, requests int) {
 			freed = l.tryAdmit(a, true)
 		}
 	}
+	return a.isAdmitted
 }
 
-// tryAdmit counts requests if the limits allow it, and returns nil. Otherwise it returns a channel that is closed when it should
-// be called again. If isLate, it closes connections instead.
+// tryAdmit counts requests if the limits allow it, and returns nil, also for a closed connection. Otherwise it returns a channel
+// that is closed when it should be called again. If isLate, it closes connections instead.
 func (l *connLimiter) tryAdmit(a *admission, isLate bool) (freed <-chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if a.element != nil {
-		l.queueOf(a).Remove(a.element)
-		a.element = nil
-	}
 	c := a.conn
-	for !a.isAdmitted && !c.isProxy && !c.removed {
+	if c.isProxy {
+		a.isAdmitted = true
+	}
+	for !a.isAdmitted && !c.removed {
 		isGroupFull, isFull := l.isGroupFull(a), l.isFull(a)
 		if !isGroupFull && !isFull {
 			l.admit(a)
@@ -79,18 +79,25 @@ func (l *connLimiter) tryAdmit(a *admission, isLate bool) (freed <-chan struct{}
 		}
 		switch {
 		case mayClose:
-			l.closeMostWaiting(busiest)
+			if !l.closeMostWaiting(busiest) {
+				l.admit(a) // more than the limit in one read
+			}
 		case isGroupFull:
+			l.unqueue(a)
 			if l.freed[c.group] == nil {
 				l.freed[c.group] = make(chan struct{})
 			}
 			return l.freed[c.group]
 		default:
-			a.isSmall = l.waitingOfGroup[c.group]+a.requests <= smallBurst
-			a.element, a.freed = l.queueOf(a).PushBack(a), make(chan struct{})
+			if a.element == nil {
+				a.isSmall = l.waitingOfGroup[c.group]+a.requests <= smallBurst
+				a.element, a.freed = l.queueOf(a).PushBack(a), make(chan struct{})
+				c.queued = a
+			}
 			return a.freed
 		}
 	}
+	l.unqueue(a)
 	return nil
 }
 
@@ -110,6 +117,7 @@ func (l *connLimiter) isFull(a *admission) bool {
 
 // admit counts requests. The caller holds l.mu.
 func (l *connLimiter) admit(a *admission) {
+	l.unqueue(a)
 	a.isAdmitted = true
 	l.setWaiting(a.conn, a.conn.waiting+a.requests)
 }
@@ -132,12 +140,19 @@ func (l *connLimiter) admitNext() {
 		if !ok || l.isFull(a) {
 			return
 		}
-		l.queueOf(a).Remove(e)
-		a.element = nil
+		l.unqueue(a)
 		if !l.isGroupFull(a) {
 			l.admit(a)
 		}
 		close(a.freed)
+	}
+}
+
+// unqueue removes an admission from its queue. It may be called twice. The caller holds l.mu.
+func (l *connLimiter) unqueue(a *admission) {
+	if a.element != nil {
+		l.queueOf(a).Remove(a.element)
+		a.element, a.conn.queued = nil, nil
 	}
 }
 
@@ -185,8 +200,9 @@ func (l *connLimiter) setOrphans(c *limitedConn, requests int) {
 	}
 }
 
-// closeMostWaiting closes the connection of an address with the most waiting requests. The caller holds l.mu.
-func (l *connLimiter) closeMostWaiting(group netip.Prefix) {
+// closeMostWaiting closes the connection of an address with the most waiting requests. It reports whether there was one. The
+// caller holds l.mu.
+func (l *connLimiter) closeMostWaiting(group netip.Prefix) bool {
 	var most *limitedConn
 	for c := range l.waitingConns {
 		if c.group == group && (most == nil || c.waiting > most.waiting) {
@@ -194,7 +210,7 @@ func (l *connLimiter) closeMostWaiting(group netip.Prefix) {
 		}
 	}
 	if most == nil {
-		return
+		return false
 	}
 	l.busyLog.Do(func() {
 		l.log.Warn("connection with the most rejected HTTP/2 requests was closed", "request_count", l.waitingOfGroup[group],
@@ -206,4 +222,5 @@ func (l *connLimiter) closeMostWaiting(group netip.Prefix) {
 	l.remove(most)
 	_ = most.Conn.Close()
 	l.observer.ConnectionEvicted()
+	return true
 }

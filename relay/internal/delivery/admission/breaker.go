@@ -176,5 +176,5 @@ func indicatesOutage(err error) bool {
 		return true
 	}
 	status := response.Status
-	return status == 0 || status == http.StatusSwitchingProtocols || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
+	return status == 0 || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }

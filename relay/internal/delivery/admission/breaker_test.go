@@ -130,8 +130,7 @@ func TestIndicatesOutage(t *testing.T) {
 		{fmt.Errorf("deliver: %w", &relay.ResponseError{Status: 503}), true},
 		{relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Second), true},
 		{&relay.ResponseError{Status: 404}, false},
-		{&relay.ResponseError{Status: 101}, true}, // a server of another protocol
-		{&relay.ResponseError{Status: 1}, false},  // the exit status of a command
+		{&relay.ResponseError{Status: 1}, false}, // the exit status of a command
 		{relay.Permanent(&relay.ResponseError{Status: 400}), false},
 		{relay.Gone(&relay.ResponseError{Status: 410}), false},
 	} {

@@ -97,12 +97,10 @@ func (s *Scheduler) Register(name string) *Handle {
 	return h
 }
 
-// Run works until ctx ends and all claims are settled or released. It returns nil. It also stops all sinks, possibly
-// only after it has returned.
+// Run works until ctx ends and all claims are settled or released. Then it has stopped all sinks. It returns nil.
 func (s *Scheduler) Run(ctx context.Context) error {
-	// What waits for a destination that is down need not wait for the grace period. Run may return before this has
-	// started, so it does not cancel it.
-	context.AfterFunc(ctx, s.stopAll)
+	// What waits for a destination that is down need not wait for the grace period.
+	defer context.AfterFunc(ctx, s.stopAll)()
 	// Attempts continue during the grace period, because a destination that has got a delivery would get it again.
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -115,6 +113,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	})()
 	var running sync.WaitGroup
 	defer running.Wait()
+	defer s.stopAll() // Run can be faster than the callback
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	version := time.NewTicker(versionPollInterval)

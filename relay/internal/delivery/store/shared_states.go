@@ -58,7 +58,7 @@ func (s sharedState) Lock(ctx context.Context, name string, hold time.Duration) 
 // Save implements [relay.StateLock].
 func (l sharedStateLock) Save(ctx context.Context, value string, ttl time.Duration) error {
 	if len(value) > relay.MaxSharedValue {
-		return fmt.Errorf("keep shared state: the value has %d bytes, at most %d are possible", len(value), relay.MaxSharedValue)
+		return fmt.Errorf("keep shared state: the value has %d bytes, the maximum is %d", len(value), relay.MaxSharedValue)
 	}
 	return l.unlock(ctx, "keep", value, ttl)
 }
