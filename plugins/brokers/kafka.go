@@ -2,7 +2,6 @@ package brokers
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -116,7 +115,8 @@ var errKafkaLogin = errors.New("the brokers close the connection during the logi
 func (s *Sink) kafkaOptions() []kgo.Opt {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(s.config.hostPorts()...), kgo.ClientID("hubrelay"), kgo.DisableClientMetrics(),
-		kgo.Dialer(s.dialKafka), kgo.RequestTimeoutOverhead(dialTimeout), kgo.ProduceRequestTimeout(dialTimeout),
+		kgo.Dialer(s.dialBroker), kgo.BrokerMaxReadBytes(maxReplyBytes), kgo.FetchMaxBytes(maxReplyBytes),
+		kgo.RequestTimeoutOverhead(dialTimeout), kgo.ProduceRequestTimeout(dialTimeout),
 		kgo.RetryBackoffFn(func(int) time.Duration { return kafkaBackoff }), kgo.MetadataMinAge(kafkaBackoff),
 		kgo.RequestRetries(1), kgo.RecordRetries(kafkaRetries), kgo.AllowAutoTopicCreation(),
 		// A record is acknowledged when all in-sync replicas have it, and the client's own retries store it once. A
@@ -136,23 +136,6 @@ func hashFNV32a(key []byte) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(key)
 	return h.Sum32()
-}
-
-// dialKafka reads the TLS files for each connection.
-func (s *Sink) dialKafka(ctx context.Context, network, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
-	config, err := s.tlsConfig(host)
-	if err != nil {
-		return nil, err
-	}
-	dialer := &net.Dialer{Timeout: dialTimeout}
-	if config == nil {
-		return dialer.DialContext(ctx, network, address)
-	}
-	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
 }
 
 // kafkaLogin reads the password file for each connection.

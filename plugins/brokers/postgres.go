@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"regexp"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -106,6 +108,12 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 		if f.TLSConfig, err = s.tlsConfig(f.Host); err != nil {
 			return nil, err
 		}
+	}
+	first.DialFunc = dialLimited
+	first.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
+		f := pgproto3.NewFrontend(r, w)
+		f.SetMaxBodyLen(maxReplyBytes)
+		return f
 	}
 	config.MaxConns = maxPgConns
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {

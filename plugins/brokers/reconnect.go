@@ -194,7 +194,7 @@ func (h *handshakeDialer) Dial(network, address string) (net.Conn, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stops = append(h.stops, context.AfterFunc(h.ctx, func() { _ = c.Close() }))
-	return timedConn{c}, nil
+	return timedConn{newLimitedConn(c)}, nil
 }
 
 // timedConn limits the time of each write. Libraries hold a lock while they write, and need the same lock to close the

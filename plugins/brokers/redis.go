@@ -46,14 +46,10 @@ func (c *redisConnection) Publish(stream string, messages ...*message.Message) e
 func openRedis(s *Sink) opener {
 	redis.SetLogger(noopLogger{}) // the errors of deliveries are sufficient
 	return func(ctx context.Context) (brokerConn, error) {
-		tlsConfig, err := s.tlsConfig("")
-		if err != nil {
-			return nil, err
-		}
 		client := redis.NewUniversalClient(&redis.UniversalOptions{
 			Addrs: s.config.hostPorts(), DB: s.config.DB,
 			MasterName: s.config.SentinelMaster, IsClusterMode: s.config.Cluster,
-			TLSConfig: tlsConfig, ClientName: "hubrelay",
+			Dialer: s.dialBroker, ClientName: "hubrelay",
 			CredentialsProviderContext: func(context.Context) (string, string, error) {
 				password, err := s.readPassword()
 				return s.config.User, password, err

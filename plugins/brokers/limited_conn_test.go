@@ -1,0 +1,86 @@
+package brokers
+
+import (
+	"bytes"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// startFloodingServer starts a server that sends the beginning of a reply and then fill until the client closes the connection.
+// It returns its address and the maximum number of bytes that a connection took.
+func startFloodingServer(t *testing.T, begin, fill string) (address string, most *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	most = new(atomic.Int64)
+	block := bytes.Repeat([]byte(fill), 64<<10/len(fill))
+	flood := func(conn net.Conn) {
+		defer func() { _ = conn.Close() }()
+		n, err := conn.Write([]byte(begin))
+		total := int64(n)
+		for err == nil && total < 16*maxReplyBytes {
+			n, err = conn.Write(block)
+			total += int64(n)
+		}
+		for old := most.Load(); total > old; old = most.Load() {
+			if most.CompareAndSwap(old, total) {
+				break
+			}
+		}
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() { flood(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		running.Wait() // the sink, which is stopped before, closes its connections
+	})
+	return l.Addr().String(), most
+}
+
+// A broker that sends without end fills no memory. Libraries wait for the end of a line or packet.
+func TestSink_LimitsReplies(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		config      Config
+		begin, fill string
+	}{
+		"redis line":     {Config{Broker: Redis}, "", "z"},
+		"nats line":      {Config{Broker: NATS}, "", "z"},
+		"mqtt packet":    {Config{Broker: MQTT}, "\x20\xff\xff\xff\x7f", "\x00"},
+		"amqp frames":    {Config{Broker: AMQP}, "", "z"},
+		"kafka response": {Config{Broker: Kafka}, "\x06\x40\x00\x00", "\x00"},
+		"postgres error": {Config{Broker: Postgres, Database: "x", User: "x"}, "E\x3f\xff\xff\xff", "\x00"},
+		"postgres flood": {Config{Broker: Postgres, Database: "x", User: "x"}, "", "N\x00\x00\x00\x05\x00"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			address, most := startFloodingServer(t, c.begin, c.fill)
+			c.config.Addresses = []string{address}
+			s := startSink(t, c.config)
+			err := s.Deliver(t.Context(), newDelivery(1))
+			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry {
+				t.Errorf("got %v, want an error that is retried", err)
+			}
+			// The sockets have buffers of up to 10 MiB.
+			testkit.WaitFor(t, "the end of a connection", func() bool { return most.Load() > 0 })
+			if got := most.Load(); got > maxReplyBytes+12<<20 {
+				t.Errorf("a connection took %d bytes", got)
+			}
+		})
+	}
+}
