@@ -3,6 +3,7 @@ package adminserver
 import (
 	"context"
 	"crypto/sha256"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
@@ -200,7 +202,7 @@ func (b *blockedSinks) ListSinks(context.Context, adminapi.PageRequest) (adminap
 	return adminapi.Page[adminapi.Sink]{}, nil
 }
 
-// Viewers leave half of the connections to operators.
+// Viewers leave connections to operators.
 func TestAdmin_LimitsRequestsOfViewers(t *testing.T) {
 	sinks := &blockedSinks{entered: make(chan struct{}, MaxConnections), proceed: make(chan struct{})}
 	a := newWithTokens(Options{Sinks: sinks})
@@ -213,7 +215,7 @@ func TestAdmin_LimitsRequestsOfViewers(t *testing.T) {
 		return w
 	}
 	var wg sync.WaitGroup
-	for range MaxConnections / 2 {
+	for range maxViewerRequests {
 		wg.Go(func() {
 			if w := list(adminapi.RoleViewer); w.Code != http.StatusOK {
 				t.Errorf("viewer: got %d %s", w.Code, w.Body)
@@ -221,7 +223,7 @@ func TestAdmin_LimitsRequestsOfViewers(t *testing.T) {
 		})
 	}
 	running := func() int { return len(sinks.entered) }
-	testkit.WaitForValue(t, "requests of viewers", MaxConnections/2, running)
+	testkit.WaitForValue(t, "requests of viewers", maxViewerRequests, running)
 	if w := list(adminapi.RoleViewer); w.Code != http.StatusServiceUnavailable {
 		t.Errorf("one viewer too many: got %d %s, want 503", w.Code, w.Body)
 	}
@@ -230,10 +232,57 @@ func TestAdmin_LimitsRequestsOfViewers(t *testing.T) {
 			t.Errorf("operator: got %d %s", w.Code, w.Body)
 		}
 	})
-	testkit.WaitForValue(t, "the request of the operator", MaxConnections/2+1, running)
+	testkit.WaitForValue(t, "the request of the operator", maxViewerRequests+1, running)
 	close(sinks.proceed)
 	wg.Wait()
 	if w := list(adminapi.RoleViewer); w.Code != http.StatusOK {
 		t.Errorf("viewer after the others: got %d %s", w.Code, w.Body)
+	}
+}
+
+// A viewer cannot occupy all connections of the listener.
+func TestAdmin_ViewersMakeRoom(t *testing.T) {
+	sinks := &blockedSinks{entered: make(chan struct{}, 1), proceed: make(chan struct{})}
+	s, err := httpserver.Listen(httpserver.Options{
+		Name: "admin", Addr: "127.0.0.1:0", Handler: newWithTokens(Options{Sinks: sinks}), Log: slog.New(slog.DiscardHandler),
+		ConnLimits: httpserver.ConnLimits{Total: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = s.Run(ctx) })
+	defer running.Wait()
+	defer stop()
+	defer close(sinks.proceed)
+	get := func(role adminapi.Role, path string) (*http.Response, error) {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr().String()+path, http.NoBody)
+		if err != nil {
+			return nil, err
+		}
+		r.Header.Set("Authorization", "Bearer secret-of-"+string(role))
+		transport := &http.Transport{DisableKeepAlives: true}
+		return transport.RoundTrip(r)
+	}
+	ended := make(chan error)
+	go func() {
+		w, err := get(adminapi.RoleViewer, "/api/sinks")
+		if err == nil {
+			_ = w.Body.Close()
+		}
+		ended <- err
+	}()
+	<-sinks.entered
+	w, err := get(adminapi.RoleOperator, adminapi.SessionPath)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Body.Close()
+	if w.StatusCode != http.StatusOK {
+		t.Errorf("operator: got %d, want 200", w.StatusCode)
+	}
+	if err := <-ended; err == nil {
+		t.Error("the connection of the viewer was not closed")
 	}
 }

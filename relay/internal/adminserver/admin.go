@@ -83,8 +83,12 @@ type Admin struct {
 	viewers  chan struct{} // has an element for each request of a viewer in progress
 }
 
-// MaxConnections is the maximum number of connections of the admin listener. Viewers may use half of them.
-const MaxConnections = 32
+// MaxConnections is the maximum number of connections of the admin listener. If there are more, the connections of viewers make
+// room.
+const MaxConnections = 128
+
+// maxViewerRequests is the maximum number of requests of viewers in progress.
+const maxViewerRequests = 16
 
 // New returns the handler. [httpserver.Listen] serves it.
 func New(o Options) *Admin {
@@ -102,7 +106,7 @@ func New(o Options) *Admin {
 	}
 	a := &Admin{
 		opt: o, hosts: newHostCheck(o.Listen), console: console.New(), api: newAPIHandler(o), mux: http.NewServeMux(),
-		viewers:  make(chan struct{}, MaxConnections/2),
+		viewers:  make(chan struct{}, maxViewerRequests),
 		failures: auth.NewFailureThrottle(),
 	}
 	handleOperation(a.api, adminapi.ShowSession(), func(r *http.Request, _ adminapi.Empty) (adminapi.Session, error) {
@@ -187,6 +191,7 @@ func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if !caller.Role.Allows(adminapi.RoleOperator) {
+		httpserver.AllowEviction(r)
 		select {
 		case a.viewers <- struct{}{}:
 			defer func() { <-a.viewers }()

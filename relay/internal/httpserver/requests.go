@@ -247,6 +247,11 @@ func BeginStream(r *http.Request) {
 // response within ten seconds, and until then its connection may make room for another one, unless it has other requests.
 func EndSoon(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTime)) // otherwise WriteTimeout applies
+	AllowEviction(r)
+}
+
+// AllowEviction lets the connection of a request make room for another one until the request ends, unless it has other requests.
+func AllowEviction(r *http.Request) {
 	c := limitedConnOfRequest(r.Context())
 	if c == nil {
 		return

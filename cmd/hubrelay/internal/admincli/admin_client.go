@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -155,6 +157,16 @@ func isNumber(port string) bool {
 // errNoDaemon is wrapped by the error of a request without a response.
 var errNoDaemon = errors.New("no daemon responds")
 
+// connectionClosedError reports that the daemon closed the connection without a response. It is an [errNoDaemon].
+type connectionClosedError struct{ *adminclient.ConnectionError }
+
+func (e *connectionClosedError) Error() string {
+	return fmt.Sprintf("the daemon at %s closed the connection without a response (%v); it may be overloaded or stopping: repeat "+
+		"the command", e.Address, e.Err)
+}
+
+func (e *connectionClosedError) Is(target error) bool { return target == errNoDaemon }
+
 // errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
 var errInterrupted = errors.New("interrupted before the daemon responded")
 
@@ -275,6 +287,8 @@ func (c *adminConn) explainError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errInterrupted
+	case errors.As(err, &away) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+		return &connectionClosedError{away}
 	case errors.As(err, &away):
 		return fmt.Errorf("%w at %s (%w): start it and wait until it is ready, or set its admin listener with --admin or -c FILE",
 			errNoDaemon, away.Address, away.Err)
