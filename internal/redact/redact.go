@@ -47,6 +47,11 @@ func (s Secrets) With(texts ...string) Secrets {
 	return Secrets{sortByLength(all), sortByLength(forms)}
 }
 
+// Join returns the secrets of s and others.
+func (s Secrets) Join(others Secrets) Secrets {
+	return Secrets{sortByLength(slices.Concat(s.texts, others.texts)), sortByLength(slices.Concat(s.forms, others.forms))}
+}
+
 // sortByLength sorts a list, the longest first, and removes duplicates.
 func sortByLength(list []string) []string {
 	slices.SortFunc(list, func(a, b string) int { return cmp.Or(cmp.Compare(len(b), len(a)), strings.Compare(a, b)) })

@@ -119,3 +119,26 @@ func TestSecrets_Prefix(t *testing.T) { //nolint:paralleltest // it counts alloc
 		t.Errorf("got %.0f allocations for the beginning of a long text", n)
 	}
 }
+
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	var r Recent
+	if got := r.All().Text("a"); got != "a" {
+		t.Errorf("no secrets: got %q", got)
+	}
+	for i := range maxRecent + 1 {
+		r.Add(New(fmt.Sprintf("s3cret-%c", 'a'+i), "shared"))
+		r.Add(New("s3cret-" + string(rune('a'+i))))
+		r.Add(Secrets{})
+	}
+	all := r.Add(New("s3cret-h")) // known
+	for text, want := range map[string]string{
+		"s3cret-i, s3cret-h and s3cret-f": "(redacted), (redacted) and (redacted)",
+		"s3cret-a":                        "s3cret-a",
+		"shared":                          Replacement,
+	} {
+		if got := all.Text(text); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+}

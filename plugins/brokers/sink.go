@@ -39,6 +39,7 @@ type Sink struct {
 	broker *reconnector
 	log    *slog.Logger
 	slots  chan struct{}
+	recent redact.Recent // passwords and tokens
 }
 
 // New returns a Sink for a configuration that must be filled in before Start.
@@ -220,18 +221,22 @@ func (s *Sink) userName() string {
 	return "user " + strconv.Quote(s.config.User)
 }
 
+// maxErrorBytes is the maximum length of an error of a library.
+const maxErrorBytes = 4 << 10
+
 // redact removes secrets from the error of a library.
 func (s *Sink) redact(text string) string {
-	password, _ := s.readPassword()
-	return redact.New(s.config.Password, password, s.readToken()).Text(text)
+	return s.recent.All().Prefix(text, maxErrorBytes)
 }
 
 // readPassword returns the content of the password file if there is one, otherwise the configured password.
 func (s *Sink) readPassword() (string, error) {
-	if s.config.PasswordFile == "" {
-		return s.config.Password, nil
+	password, err := s.config.Password, error(nil)
+	if s.config.PasswordFile != "" {
+		password, err = readSecret("password_file", s.config.PasswordFile)
 	}
-	return readSecret("password_file", s.config.PasswordFile)
+	s.recent.Add(redact.New(password))
+	return password, err
 }
 
 // readToken returns the token for NATS, or "".
@@ -240,6 +245,7 @@ func (s *Sink) readToken() string {
 		return ""
 	}
 	token, _ := readSecret("token_file", s.config.TokenFile)
+	s.recent.Add(redact.New(token))
 	return token
 }
 

@@ -136,6 +136,7 @@ func (s *Sink) logIn(c *smtp.Client, at *smtpStep) error {
 	}
 	*at = smtpStep{name: "log in to"}
 	password := s.password()
+	s.recent.Add(redact.New(password))
 	if s.config.Auth == "login" {
 		return c.Auth(smtp.LoginAuth(s.config.Username, password, s.config.Host, false))
 	}
@@ -182,9 +183,6 @@ func isPermanentCode(code int) bool {
 
 // redactPassword removes the password from a server's text and limits its length.
 func (s *Sink) redactPassword(text string) string {
-	text = strings.ToValidUTF8(text, "")
-	if s.config.Username != "" {
-		text = redact.New(s.password()).Text(text) // also in the base64 of a login
-	}
+	text = s.recent.All().Prefix(text, 1<<10+1) // also in the base64 of a login
 	return relay.Truncate(text, 1<<10)
 }

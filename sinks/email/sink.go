@@ -21,6 +21,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -50,6 +51,7 @@ type Sink struct {
 	dialer   *net.Dialer
 	tls      *tls.Config
 	password func() string
+	recent   redact.Recent // passwords
 	now      func() time.Time
 }
 

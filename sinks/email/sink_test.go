@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
@@ -325,16 +326,18 @@ func TestSafety(t *testing.T) {
 	}
 }
 
-// A server may repeat the login in its reply, as it received it.
+// A server may repeat a login in its reply, as it received it, also with the password before the last change of the file.
 func TestErrors_RedactPassword(t *testing.T) {
 	t.Parallel()
 	const password = "s3cretpassword"
 	before := "\x00user\x00" // a multiple of three bytes, so base64 of the password follows
 	login := base64.StdEncoding.EncodeToString([]byte(before + password))
 	encoded := base64.StdEncoding.EncodeToString([]byte(password))[:12]
-	s := &Sink{config: &Config{Username: "user"}, password: func() string { return password }}
-	got := s.redactPassword("no " + login + " and " + password)
-	if !strings.HasSuffix(got, " and (redacted)") || !strings.Contains(login, encoded) || strings.Contains(got, encoded) {
+	s := new(Sink)
+	s.recent.Add(redact.New("s3cretformer"))
+	s.recent.Add(redact.New(password))
+	got := s.redactPassword("no " + login + " and " + password + " after s3cretformer")
+	if !strings.HasSuffix(got, " and (redacted) after (redacted)") || !strings.Contains(login, encoded) || strings.Contains(got, encoded) {
 		t.Errorf("got %q", got)
 	}
 }

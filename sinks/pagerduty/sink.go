@@ -44,6 +44,7 @@ type Sink struct {
 	client    *httpclient.Client
 	target    *httpclient.Target
 	key       func() string
+	recent    redact.Recent // routing keys
 	severity  string
 	templates *tmpl.Set
 	header    http.Header
@@ -89,15 +90,16 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
+	secrets := s.recent.Add(redact.New(e.RoutingKey))
 	response, err := s.client.Post(ctx, s.target, s.header, body)
 	if err != nil {
-		return redact.New(e.RoutingKey).Error(err)
+		return secrets.Error(err)
 	}
 	if response.Status == http.StatusAccepted {
 		relay.ReportStatus(ctx, response.Status)
 		return nil
 	}
-	return s.classifyResponse(response, redact.New(e.RoutingKey))
+	return s.classifyResponse(response, secrets)
 }
 
 // classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's

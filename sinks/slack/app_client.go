@@ -14,6 +14,7 @@ import (
 	slackgo "github.com/slack-go/slack"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -23,6 +24,7 @@ type appSink struct {
 	api       *httpclient.Target
 	header    http.Header
 	token     func() string
+	recent    redact.Recent // tokens
 	renderer  *renderer
 	routes    *routeTable
 	thread    string

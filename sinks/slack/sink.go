@@ -20,6 +20,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -52,6 +53,7 @@ type Sink struct {
 	templates *tmpl.Set
 	client    *httpclient.Client
 	target    func() *httpclient.Target
+	recent    redact.Recent // URLs
 	header    http.Header
 	renderer  *renderer
 	now       func() time.Time
@@ -98,10 +100,12 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return relay.Permanent(fmt.Errorf("render delivery %s: %w", d.ID, err))
 	}
 	target := s.target()
+	secrets := s.recent.Add(target.Secrets())
 	response, err := s.client.Post(ctx, target, s.header, body)
 	if err != nil {
-		return err
+		return secrets.Error(err)
 	}
+	response.Body = secrets.Truncated(response.Body)
 	if response.Status == http.StatusOK && !response.Truncated && strings.TrimSpace(response.Body) == "ok" {
 		relay.ReportStatus(ctx, response.Status)
 		return nil

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -167,4 +168,29 @@ func mustGuard(t testing.TB, allow ...string) *netguard.Guard {
 		t.Fatal(err)
 	}
 	return g
+}
+
+// After a change of url_file, a receiver may repeat the former URL, which may still be valid.
+func TestResponse_RedactsFormerURL(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	paths := ""
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		paths += r.URL.Path + " " + r.Header.Get("Authorization") + " "
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, paths)
+	}))
+	t.Cleanup(srv.Close)
+	login := strings.Replace(srv.URL, "//", "//user:s3cretpassword@", 1)
+	s := openTest(t, &Config{URL: login + "/s3cretone"})
+	_ = s.Deliver(t.Context(), sampled)
+	s.endpoint = openTest(t, &Config{URL: srv.URL + "/s3crettwo"}).endpoint
+	err := s.Deliver(t.Context(), sampled)
+	var said *relay.ResponseError
+	if !errors.As(err, &said) || strings.Count(said.Body, "(redacted)") != 3 || strings.Contains(said.Body, "s3cret") ||
+		strings.Contains(said.Body, "czNjcmV0") {
+		t.Errorf("got %v, %+v", err, said)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -29,16 +28,12 @@ func addDefaultHeaders(h http.Header, userAgent string, c *Config) {
 	}
 }
 
-// maxRecentTokens is the number of bearer tokens that are kept to remove them from errors.
-const maxRecentTokens = 4
-
 // requestHead is the common part of requests until the endpoint or the bearer token changes.
 type requestHead struct {
 	endpoint *endpoint
 	token    string
 	batch    bool           // the content type is that of a batch
 	secrets  redact.Secrets // texts that errors must not contain
-	recent   []string       // the last bearer tokens, including token; they may still be valid
 	*httpclient.RequestTemplate
 }
 
@@ -53,25 +48,19 @@ var deliveryHeaders = [...]string{
 func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	to := s.endpoint()
 	batch := inBatchedMode(s.format, d)
-	var recent []string
-	if h := s.requestHead.Load(); h != nil {
-		if h.endpoint == to && h.token == token && h.batch == batch {
-			return h
-		}
-		recent = h.recent
+	if h := s.requestHead.Load(); h != nil && h.endpoint == to && h.token == token && h.batch == batch {
+		return h
 	}
 	header := maps.Clone(s.header)
-	secrets := to.Secrets().With(s.secretTexts...)
+	secrets := to.Secrets()
 	if to.basic != "" {
 		header["Authorization"] = []string{to.basic}
 		secrets = secrets.With(strings.TrimPrefix(to.basic, "Basic "))
 	} else if token != "" {
 		header["Authorization"] = []string{"Bearer " + token}
-		if !slices.Contains(recent, token) {
-			recent = append(slices.Clone(recent[max(0, len(recent)-maxRecentTokens+1):]), token)
-		}
+		s.recent.Add(redact.New(token))
 	}
-	secrets = secrets.With(recent...)
+	secrets = s.recent.Add(secrets).With(s.secretTexts...)
 	names := deliveryHeaders[:]
 	switch {
 	case batch:
@@ -80,7 +69,7 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	case s.format == formatBinary:
 		names = append(names[:len(names):len(names)], binaryNames[:]...)
 	}
-	h := &requestHead{to, token, batch, secrets, recent, httpclient.NewRequestTemplate(to.url, header, names...)}
+	h := &requestHead{to, token, batch, secrets, httpclient.NewRequestTemplate(to.url, header, names...)}
 	s.requestHead.Store(h)
 	return h
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -57,6 +58,7 @@ func defaultConfig() *Config {
 // Sink posts to one URL. Deliver may be called concurrently.
 type Sink struct {
 	endpoint        func() *endpoint
+	recent          redact.Recent // URLs and bearer tokens
 	bearer          func() string
 	header          http.Header
 	operatorHeaders map[string]bool // canonical names of the configured headers

@@ -1,0 +1,36 @@
+package redact
+
+import (
+	"slices"
+	"sync"
+)
+
+// maxRecent is the number of secrets that a [Recent] keeps.
+const maxRecent = 8
+
+// Recent keeps the last secrets that were sent. After a change of a secret, a peer may repeat the former one, which may still be
+// valid. The zero value has none. It may be used concurrently, and must not be copied.
+type Recent struct {
+	mu   sync.Mutex
+	list []Secrets // the oldest first
+	all  Secrets
+}
+
+// Add adds secrets, unless they are known, and returns all that are kept. Call it before they are sent.
+func (r *Recent) Add(s Secrets) Secrets {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	isKnown := slices.ContainsFunc(r.list, func(known Secrets) bool { return slices.Equal(known.texts, s.texts) })
+	if isKnown || len(s.texts) == 0 {
+		return r.all
+	}
+	r.list = append(slices.Clone(r.list[max(0, len(r.list)-maxRecent+1):]), s)
+	r.all = Secrets{}
+	for _, known := range r.list {
+		r.all = r.all.Join(known)
+	}
+	return r.all
+}
+
+// All returns the secrets that are kept.
+func (r *Recent) All() Secrets { return r.Add(Secrets{}) }
