@@ -16,15 +16,19 @@ type Recent struct {
 	all  Secrets
 }
 
-// Add adds secrets, unless they are known, and returns all that are kept. Call it before they are sent.
+// Add makes secrets the newest ones, and returns all that are kept. Call it before they are sent.
 func (r *Recent) Add(s Secrets) Secrets {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	isKnown := slices.ContainsFunc(r.list, func(known Secrets) bool { return slices.Equal(known.texts, s.texts) })
-	if isKnown || len(s.texts) == 0 {
+	if len(s.texts) == 0 {
 		return r.all
 	}
-	r.list = append(slices.Clone(r.list[max(0, len(r.list)-maxRecent+1):]), s)
+	isSame := func(known Secrets) bool { return slices.Equal(known.texts, s.texts) }
+	if slices.ContainsFunc(r.list, isSame) {
+		r.list = append(slices.DeleteFunc(r.list, isSame), s)
+		return r.all
+	}
+	r.list = append(r.list[max(0, len(r.list)-maxRecent+1):], s)
 	r.all = Secrets{}
 	for _, known := range r.list {
 		r.all = r.all.Join(known)

@@ -131,11 +131,12 @@ func TestRecent(t *testing.T) {
 		r.Add(New("s3cret-" + string(rune('a'+i))))
 		r.Add(Secrets{})
 	}
-	all := r.Add(New("s3cret-h")) // known
+	r.Add(New("s3cret-f", "shared")) // the oldest, which becomes the newest
+	all := r.Add(New("another"))
 	for text, want := range map[string]string{
-		"s3cret-i, s3cret-h and s3cret-f": "(redacted), (redacted) and (redacted)",
-		"s3cret-a":                        "s3cret-a",
-		"shared":                          Replacement,
+		"s3cret-i, s3cret-h and another": "(redacted), (redacted) and (redacted)",
+		"s3cret-f and s3cret-a":          "(redacted) and s3cret-a",
+		"shared":                         Replacement,
 	} {
 		if got := all.Text(text); got != want {
 			t.Errorf("%s: got %q, want %q", text, got, want)

@@ -9,14 +9,18 @@ import (
 	"syscall"
 )
 
-// maxReplyBytes is the minimum number of bytes that a broker may send between two writes. Libraries keep a line or a packet of
-// any length in memory until it is complete.
-const maxReplyBytes = 8 << 20
+const (
+	// maxReplyBytes is the number of bytes that a broker may send without a write. Libraries keep a line or a packet of any
+	// length in memory until it is complete.
+	maxReplyBytes = 16 << 20
+	// maxCredit is the number of bytes that a broker may send after many writes.
+	maxCredit = 4 * maxReplyBytes
+)
 
-var errLongReply = errors.New("the broker sent more than 8 MiB without a request")
+var errLongReply = errors.New("the broker sent more than 16 MiB without a request")
 
 // limitedConn limits how much a broker sends. Replies are short, except rejected messages, which AMQP returns. So each written
-// byte allows two more. It may be used concurrently.
+// byte allows two more, up to maxCredit. It may be used concurrently.
 type limitedConn struct {
 	net.Conn
 
@@ -38,7 +42,7 @@ func (c *limitedConn) Read(b []byte) (int, error) {
 
 func (c *limitedConn) Write(b []byte) (int, error) {
 	c.mu.Lock()
-	c.credit = max(c.credit, maxReplyBytes) + 2*len(b)
+	c.credit = min(max(c.credit, maxReplyBytes)+2*len(b), maxCredit)
 	c.mu.Unlock()
 	return c.Conn.Write(b)
 }
@@ -79,7 +83,8 @@ func (s *Sink) dialBroker(ctx context.Context, network, address string) (net.Con
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
 	if err := secure.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(err, conn.Close())
+		_ = conn.Close()
+		return nil, err
 	}
 	return secure, nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"regexp"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -110,11 +108,7 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 		}
 	}
 	first.DialFunc = dialLimited
-	first.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		f := pgproto3.NewFrontend(r, w)
-		f.SetMaxBodyLen(maxReplyBytes)
-		return f
-	}
+	first.MaxProtocolMessageBodyLen = maxReplyBytes
 	config.MaxConns = maxPgConns
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
 		c.Password, err = s.readPassword()

@@ -72,6 +72,7 @@ func (s *Sink) buildFromConfig() (err error) {
 // CheckFiles reports all files of the configuration that cannot be used, joined. It does not dial.
 func (s *Sink) CheckFiles(context.Context) error {
 	_, passwordErr := s.readPassword()
+	s.readToken() // so errors never contain it
 	_, tlsErr := s.tlsConfig("")
 	errs := []error{passwordErr, tlsErr}
 	secretFiles := []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}}

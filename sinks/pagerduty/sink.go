@@ -90,16 +90,16 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	secrets := s.recent.Add(redact.New(e.RoutingKey))
+	s.recent.Add(redact.New(e.RoutingKey))
 	response, err := s.client.Post(ctx, s.target, s.header, body)
 	if err != nil {
-		return secrets.Error(err)
+		return s.recent.All().Error(err)
 	}
 	if response.Status == http.StatusAccepted {
 		relay.ReportStatus(ctx, response.Status)
 		return nil
 	}
-	return s.classifyResponse(response, secrets)
+	return s.classifyResponse(response, s.recent.All())
 }
 
 // classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's

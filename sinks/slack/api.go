@@ -50,26 +50,26 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, relay.Permanent(fmt.Errorf("write a message: %w", err))
 	}
 	token := a.token()
-	secrets := a.recent.Add(redact.New(token))
+	a.recent.Add(redact.New(token))
 	header := a.header.Clone()
 	header.Set("Authorization", "Bearer "+token)
 	resp, err := a.transport.Post(ctx, &httpclient.Request{
 		Head: httpclient.NewRequestTemplate(a.methodURL(method), header), Body: body,
 	})
 	if err != nil {
-		return nil, a.api.RedactError(ctx, err, a.api.Secrets().Join(secrets))
+		return nil, a.api.RedactError(ctx, err, a.api.Secrets().Join(a.recent.All()))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxResponse))
 	if err != nil {
-		return nil, a.api.RedactError(ctx, err, a.api.Secrets().Join(secrets))
+		return nil, a.api.RedactError(ctx, err, a.api.Secrets().Join(a.recent.All()))
 	}
 	var response apiResponse
 	bad := json.Unmarshal(text, &response) != nil
 	if resp.StatusCode == http.StatusOK && !bad && response.OK && isShortID(response.TS) && isShortID(response.Channel) {
 		return &response, nil
 	}
-	said := &relay.ResponseError{Status: resp.StatusCode, Body: response.redactTexts(text, secrets)}
+	said := &relay.ResponseError{Status: resp.StatusCode, Body: response.redactTexts(text, a.recent.All())}
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests || response.Error == "ratelimited" ||
 		response.Error == "rate_limited":

@@ -100,12 +100,17 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return relay.Permanent(fmt.Errorf("render delivery %s: %w", d.ID, err))
 	}
 	target := s.target()
-	secrets := s.recent.Add(target.Secrets())
+	s.recent.Add(target.Secrets())
 	response, err := s.client.Post(ctx, target, s.header, body)
+	secrets := s.recent.All() // the URL may have changed meanwhile
 	if err != nil {
 		return secrets.Error(err)
 	}
-	response.Body = secrets.Truncated(response.Body)
+	if response.Truncated {
+		response.Body = secrets.Truncated(response.Body)
+	} else {
+		response.Body = secrets.Text(response.Body)
+	}
 	if response.Status == http.StatusOK && !response.Truncated && strings.TrimSpace(response.Body) == "ok" {
 		relay.ReportStatus(ctx, response.Status)
 		return nil

@@ -58,9 +58,9 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 		secrets = secrets.With(strings.TrimPrefix(to.basic, "Basic "))
 	} else if token != "" {
 		header["Authorization"] = []string{"Bearer " + token}
-		s.recent.Add(redact.New(token))
+		secrets = secrets.With(token)
 	}
-	secrets = s.recent.Add(secrets).With(s.secretTexts...)
+	secrets = secrets.Join(s.recent.Add(secrets)).With(s.secretTexts...)
 	names := deliveryHeaders[:]
 	switch {
 	case batch:

@@ -8,12 +8,13 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 // classifyResponse returns the outcome of a response other than 2xx.
 func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
-	kept, _ := httpclient.ReadResponse(resp.Body, h.secrets)
+	kept, _ := httpclient.ReadResponse(resp.Body, s.currentSecrets(h))
 	err := fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode, Body: kept})
 	switch resp.StatusCode {
 	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -29,8 +30,11 @@ func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 
 // networkError describes an error with the host of the URL only, and without headers.
 func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) error {
-	return h.endpoint.RedactError(ctx, err, h.secrets)
+	return h.endpoint.RedactError(ctx, err, s.currentSecrets(h))
 }
+
+// currentSecrets returns the secrets of a request and those that others have sent meanwhile.
+func (s *Sink) currentSecrets(h *requestHead) redact.Secrets { return h.secrets.Join(s.recent.All()) }
 
 // secretTexts returns the values of the configured headers and the credentials for the proxy.
 func secretTexts(h http.Header, through *url.URL) []string {

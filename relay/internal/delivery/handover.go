@@ -106,7 +106,7 @@ func (s *Service) startHandover(ctx context.Context, name string, next *openSink
 			err = errors.Join(err, s.replaceSink(ctx, next))
 		}
 		if err != nil {
-			s.log.Warn("sink was not replaced cleanly", "sink", name, "error", err)
+			s.log.Warn("sink was not stopped cleanly", "sink", name, "error", err)
 		}
 	})
 	return h

@@ -242,14 +242,19 @@ func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 	})
 }
 
-// evict closes the longest idle connection of a list. A connection whose request has arrived, but was not read yet, is
-// not idle. The caller holds l.mu.
+// evict closes the longest idle connection of a list, or else one that is served. The caller holds l.mu.
 func (l *connLimiter) evict(idle *list.List) bool {
+	return l.evictIdle(idle, false) || l.evictIdle(idle, true)
+}
+
+// evictIdle closes the longest idle connection of a list. A connection whose request has arrived, but was not read yet, is not
+// idle. The caller holds l.mu.
+func (l *connLimiter) evictIdle(idle *list.List, served bool) bool {
 	now := time.Now()
 	for range min(maxEvictionTries, idle.Len()) {
 		e := idle.Front()
 		c, ok := e.Value.(*limitedConn)
-		if !ok || !c.rejected && c.hasUnreadRequest(now) {
+		if !ok || c.isServed != served || !c.rejected && c.hasUnreadRequest(now) {
 			idle.MoveToBack(e) // the next search begins with others
 			continue
 		}
@@ -368,7 +373,7 @@ func (l *connLimiter) closeUnfinished() {
 // setIdle moves a connection to the end of the lists of idle connections, or removes it from them. The caller holds l.mu.
 func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
 	idle = idle && !c.removed
-	c.rejected, c.unreadSince = false, time.Time{}
+	c.rejected, c.isServed, c.unreadSince = false, false, time.Time{}
 	if c.idle != nil {
 		l.idle.Remove(c.idle)
 	}
@@ -398,6 +403,7 @@ type limitedConn struct {
 	unreadSince    time.Time     // of an idle connection, when a search first found unread data
 	removed        bool
 	rejected       bool          // its request was rejected, and the rest of it may never arrive
+	isServed       bool          // its request is in progress, but may be ended
 	group          netip.Prefix  // of the peer, or invalid
 	isProxy        bool          // the peer is trusted
 	isHTTP2        bool          // it has had a request of HTTP/2

@@ -247,11 +247,14 @@ func BeginStream(r *http.Request) {
 // response within ten seconds, and until then its connection may make room for another one, unless it has other requests.
 func EndSoon(w http.ResponseWriter, r *http.Request) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTime)) // otherwise WriteTimeout applies
-	AllowEviction(r)
+	allowEviction(r, false)
 }
 
-// AllowEviction lets the connection of a request make room for another one until the request ends, unless it has other requests.
-func AllowEviction(r *http.Request) {
+// AllowEviction lets the connection of a request make room for another one although the request is in progress, if there is no
+// connection without one and the connection has no other requests.
+func AllowEviction(r *http.Request) { allowEviction(r, true) }
+
+func allowEviction(r *http.Request, isServed bool) {
 	c := limitedConnOfRequest(r.Context())
 	if c == nil {
 		return
@@ -265,6 +268,6 @@ func AllowEviction(r *http.Request) {
 	}
 	if c.ending == c.handlers { // both are 0 for HTTP/1
 		l.setIdle(c, true)
-		c.rejected = true
+		c.rejected, c.isServed = true, isServed
 	}
 }

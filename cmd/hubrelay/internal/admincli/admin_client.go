@@ -161,8 +161,8 @@ var errNoDaemon = errors.New("no daemon responds")
 type connectionClosedError struct{ *adminclient.ConnectionError }
 
 func (e *connectionClosedError) Error() string {
-	return fmt.Sprintf("the daemon at %s closed the connection without a response (%v); it may be overloaded or stopping: repeat "+
-		"the command", e.Address, e.Err)
+	return fmt.Sprintf("the daemon at %s closed the connection without a response (%v); it may be overloaded or stopping, "+
+		"and may have processed the request: check, then repeat the command", e.Address, e.Err)
 }
 
 func (e *connectionClosedError) Is(target error) bool { return target == errNoDaemon }
@@ -287,7 +287,7 @@ func (c *adminConn) explainError(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		return errInterrupted
-	case errors.As(err, &away) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)):
+	case errors.As(err, &away) && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)):
 		return &connectionClosedError{away}
 	case errors.As(err, &away):
 		return fmt.Errorf("%w at %s (%w): start it and wait until it is ready, or set its admin listener with --admin or -c FILE",
