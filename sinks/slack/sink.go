@@ -102,7 +102,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	target := s.target()
 	s.recent.Add(target.Secrets())
 	response, err := s.client.Post(ctx, target, s.header, body)
-	secrets := s.recent.All() // the URL may have changed meanwhile
+	secrets := s.recent.All() // another attempt may have sent a newer URL
 	if err != nil {
 		return secrets.Error(err)
 	}

@@ -243,7 +243,7 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 	return f
 }
 
-// tokenError says why a token cannot be sent, without the token.
+// tokenError is the reason why a token cannot be sent. It does not contain the token.
 type tokenError struct{ error }
 
 func (t *tokenSource) keepLocked(token *oauth2.Token) {

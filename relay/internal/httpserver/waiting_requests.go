@@ -33,7 +33,7 @@ type admission struct {
 }
 
 // admitRequests counts requests that arrived on a connection, before net/http gets them. It waits while too many wait. It
-// returns false if the connection was closed meanwhile. Trusted proxies do not count, because they read responses.
+// returns false if the connection was closed. Trusted proxies do not count, because they read responses.
 func (l *connLimiter) admitRequests(c *limitedConn, requests int) bool {
 	a := &admission{conn: c, requests: requests}
 	freed := l.tryAdmit(a, false)
