@@ -79,16 +79,7 @@ func ReadResponse(body io.Reader, secrets redact.Secrets) (text string, truncate
 		n, _ := io.CopyN(io.Discard, body, maxDrainedBody)
 		truncated = truncated || n > 0
 	}
-	text = strings.ToValidUTF8(string(raw), "")
-	if truncated {
-		text = secrets.Truncated(text)
-	} else {
-		text = secrets.Text(text)
-	}
-	if len(text) > MaxResponseBody {
-		text = strings.ToValidUTF8(text[:MaxResponseBody], "")
-	}
-	return text, truncated
+	return secrets.Shorten(string(raw), truncated, MaxResponseBody), truncated
 }
 
 // WithoutURL returns the cause of an error of http.Client, which does not contain the URL.

@@ -121,14 +121,9 @@ func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (
 		c.writeFinished(t.drainTime) // after a 2xx the delivery is not repeated, so the server must get the whole body
 	}
 	keep := !resp.Close && resp.StatusCode >= 200
-	switch {
-	case resp.StatusCode == http.StatusSwitchingProtocols:
-		// The rest of the connection is not HTTP and cannot be parsed here.
-		resp.Body = http.NoBody
-		t.release(c, stop, false)
-	case resp.Body == http.NoBody:
+	if resp.Body == http.NoBody {
 		t.release(c, stop, keep)
-	default:
+	} else {
 		release := func(complete bool) { t.release(c, stop, complete && keep) }
 		resp.Body = &responseBody{reader: resp.Body, ctx: ctx, release: release}
 	}

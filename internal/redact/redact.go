@@ -103,10 +103,18 @@ func (s Secrets) Text(text string) string {
 // Prefix returns up to n bytes of the beginning of a text, as valid UTF-8 and without secrets. It reads only [Secrets.MaxLength]
 // bytes more.
 func (s Secrets) Prefix(text string, n int) string {
-	if limit := n + s.MaxLength(); len(text) > limit {
-		text = s.Truncated(strings.ToValidUTF8(text[:limit], ""))
+	limit := n + s.MaxLength()
+	return s.Shorten(text[:min(limit, len(text))], len(text) > limit, n)
+}
+
+// Shorten returns up to n bytes of the beginning of a text, as valid UTF-8 and without secrets. If isTruncated, the text may end
+// with the beginning of a secret.
+func (s Secrets) Shorten(text string, isTruncated bool, n int) string {
+	text = strings.ToValidUTF8(text, "")
+	if isTruncated {
+		text = s.Truncated(text)
 	} else {
-		text = s.Text(strings.ToValidUTF8(text, ""))
+		text = s.Text(text)
 	}
 	if len(text) > n {
 		text = strings.ToValidUTF8(text[:n], "")
@@ -114,7 +122,7 @@ func (s Secrets) Prefix(text string, n int) string {
 	return text
 }
 
-// replaceDecoded replaces a secret with escaped characters in a text, of which d is the decoded form.
+// replaceDecoded replaces a secret with escaped characters in a text. d is the decoded text.
 func replaceDecoded(text string, d decoded, secret string) string {
 	var b strings.Builder
 	end := 0 // in text
@@ -162,9 +170,6 @@ func measureOverlap(text, form string) int {
 	}
 	return 0
 }
-
-// AreIn reports whether a text contains a secret.
-func (s Secrets) AreIn(text string) bool { return s.Text(text) != text }
 
 // Error returns err, or an error with the redacted text if it contains a secret.
 func (s Secrets) Error(err error) error {

@@ -34,9 +34,6 @@ func TestSecrets_Text(t *testing.T) {
 		if got := s.Text(in); got != want {
 			t.Errorf("Text(%q): got %q, want %q", in, got, want)
 		}
-		if got, want := s.AreIn(in), in != want; got != want {
-			t.Errorf("AreIn(%q): got %v, want %v", in, got, want)
-		}
 	}
 }
 

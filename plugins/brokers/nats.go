@@ -84,7 +84,11 @@ func (s *Sink) natsOptions() ([]nats.Option, error) {
 	case s.config.User != "":
 		options = append(options, nats.UserInfo(s.config.User, password))
 	case s.config.TokenFile != "":
-		options = append(options, nats.Token(s.readToken()))
+		token, err := s.readToken()
+		if err != nil {
+			return nil, err
+		}
+		options = append(options, nats.Token(token))
 	case s.config.CredsFile != "":
 		options = append(options, nats.UserCredentials(s.config.CredsFile))
 	}

@@ -72,17 +72,13 @@ func (s *Sink) buildFromConfig() (err error) {
 // CheckFiles reports all files of the configuration that cannot be used, joined. It does not dial.
 func (s *Sink) CheckFiles(context.Context) error {
 	_, passwordErr := s.readPassword()
-	s.readToken() // so errors never contain it
 	_, tlsErr := s.tlsConfig("")
-	errs := []error{passwordErr, tlsErr}
-	secretFiles := []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}}
-	for _, f := range secretFiles {
-		if f.path != "" {
-			_, err := readSecret(f.key, f.path)
-			errs = append(errs, err)
-		}
+	_, tokenErr := s.readToken()
+	var credsErr error
+	if s.config.CredsFile != "" {
+		_, credsErr = readSecret("creds_file", s.config.CredsFile)
 	}
-	return errors.Join(errs...)
+	return errors.Join(passwordErr, tlsErr, tokenErr, credsErr)
 }
 
 // Stop closes the connection. Deliver must not be called after it.
@@ -240,14 +236,14 @@ func (s *Sink) readPassword() (string, error) {
 	return password, err
 }
 
-// readToken returns the token for NATS, or "".
-func (s *Sink) readToken() string {
+// readToken returns the token for NATS, or "" without a file.
+func (s *Sink) readToken() (string, error) {
 	if s.config.TokenFile == "" {
-		return ""
+		return "", nil
 	}
-	token, _ := readSecret("token_file", s.config.TokenFile)
+	token, err := readSecret("token_file", s.config.TokenFile)
 	s.recent.Add(redact.New(token))
-	return token
+	return token, err
 }
 
 // maxSecret is the maximum size of a file with a secret.

@@ -181,8 +181,7 @@ func (r *reloader) logApplied(
 	}
 	log.Info("configuration was applied", append(attrs, "sinks_kept", c.Kept, "keys_kept", keys.Kept)...)
 	if len(c.Stopping) > 0 {
-		log.Info("changed and removed sinks are still stopping",
-			"sinks", c.Stopping)
+		log.Info("changed and removed sinks are still stopping", "sinks", c.Stopping)
 	}
 	for _, w := range config.NewWarnings(r.applied, cfg) {
 		log.Warn("configuration has a warning", "warning", w.String())

@@ -183,10 +183,6 @@ func isPermanentCode(code int) bool {
 
 // redactPassword removes the password from a server's text and limits its length.
 func (s *Sink) redactPassword(text string) string {
-	secrets := s.recent.All()
-	if s.config.Username != "" {
-		secrets = s.recent.Add(redact.New(s.password())) // the server may know it from an earlier process
-	}
-	text = secrets.Prefix(text, 1<<10+1) // also in the base64 of a login
-	return relay.Truncate(text, 1<<10)
+	secrets := s.recent.Add(redact.New(s.password())) // before the first login, the server may repeat an earlier one
+	return relay.Truncate(secrets.Prefix(text, 1<<10+1), 1<<10)
 }

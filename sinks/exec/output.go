@@ -1,7 +1,6 @@
 package exec
 
 import (
-	"strings"
 	"sync"
 
 	"github.com/hubrelay/hubrelay/internal/redact"
@@ -35,14 +34,5 @@ func (o *outputHead) Write(p []byte) (int, error) {
 func (o *outputHead) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	text := strings.ToValidUTF8(string(o.data), "")
-	if len(o.data) == o.room {
-		text = o.secrets.Truncated(text)
-	} else {
-		text = o.secrets.Text(text)
-	}
-	if len(text) > keptOutput {
-		text = strings.ToValidUTF8(text[:keptOutput], "")
-	}
-	return text
+	return o.secrets.Shorten(string(o.data), len(o.data) == o.room, keptOutput)
 }

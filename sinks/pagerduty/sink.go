@@ -105,7 +105,8 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 // classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's
 // documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
 func (s *Sink) classifyResponse(response *httpclient.Response, secrets redact.Secrets) error {
-	said := &relay.ResponseError{Status: response.Status, Body: secrets.Truncated(response.Body)}
+	body := secrets.Shorten(response.Body, response.Truncated, httpclient.MaxResponseBody)
+	said := &relay.ResponseError{Status: response.Status, Body: body}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
 	if response.Status == http.StatusBadRequest {
 		return relay.Permanent(err)

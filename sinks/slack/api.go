@@ -25,6 +25,9 @@ const (
 // maxResponse is the maximum size of a response in bytes. A response repeats the message.
 const maxResponse = 1 << 20
 
+// maxIDBytes is the maximum length of a channel or ts. Slack uses fewer than 20 bytes.
+const maxIDBytes = 64
+
 // apiResponse is the response of every method. Channel and TS identify the message.
 type apiResponse struct {
 	OK       bool   `json:"ok"`
@@ -91,25 +94,31 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 	}
 }
 
-// isShortID reports whether a channel or ts can be stored with its thread. Those of Slack have less than 20 characters.
-func isShortID(id string) bool { return id != "" && len(id) <= 64 }
+// isShortID reports whether a channel or ts can be stored with its thread.
+func isShortID(id string) bool { return id != "" && len(id) <= maxIDBytes }
 
 // redactTexts removes secrets from the texts of an error, and returns the beginning of the whole response without them. It keeps
 // only the beginning of each text, and the messages of the beginning of the response.
 func (r *apiResponse) redactTexts(text []byte, secrets redact.Secrets) string {
 	const limit = httpclient.MaxResponseBody
 	body := secrets.Prefix(string(text), limit)
-	fields, size := []*string{&r.Error, &r.Needed, &r.Provided}, 0
-	messages := r.Metadata.Messages
-	for i := 0; i < len(messages) && size < limit; i++ {
-		fields = append(fields, &messages[i])
-		size += len(messages[i]) + len(`"",`)
+	messages, size := r.Metadata.Messages, 0
+	for i, m := range messages {
+		if size >= limit {
+			messages = messages[:i]
+			break
+		}
+		size += len(m) + len(`"",`)
 	}
-	r.Metadata.Messages = messages[:len(fields)-3]
+	r.Metadata.Messages = messages
+	fields := []*string{&r.Error, &r.Needed, &r.Provided}
+	for i := range messages {
+		fields = append(fields, &messages[i])
+	}
 	for _, field := range fields {
 		redacted := secrets.Prefix(*field, limit)
 		if !strings.HasPrefix(*field, redacted) {
-			body = redact.Replacement // a secret can have escapes within those of JSON
+			body = redact.Replacement // it may have been escaped before it was written as JSON
 		}
 		*field = redacted
 	}

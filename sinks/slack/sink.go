@@ -106,11 +106,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return secrets.Error(err)
 	}
-	if response.Truncated {
-		response.Body = secrets.Truncated(response.Body)
-	} else {
-		response.Body = secrets.Text(response.Body)
-	}
+	response.Body = secrets.Shorten(response.Body, response.Truncated, httpclient.MaxResponseBody)
 	if response.Status == http.StatusOK && !response.Truncated && strings.TrimSpace(response.Body) == "ok" {
 		relay.ReportStatus(ctx, response.Status)
 		return nil

@@ -133,6 +133,9 @@ type tokenFetch struct {
 	err  error
 }
 
+// tokenError is the reason why a token cannot be sent. It does not contain the token.
+type tokenError struct{ error }
+
 func newTokenSource(
 	c *OAuth2, g *netguard.Guard, log *slog.Logger, round func() http.RoundTripper,
 ) (*tokenSource, error) {
@@ -243,9 +246,6 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 	return f
 }
 
-// tokenError is the reason why a token cannot be sent. It does not contain the token.
-type tokenError struct{ error }
-
 func (t *tokenSource) keepLocked(token *oauth2.Token) {
 	t.token, t.expiresAt, t.renewAt = token.AccessToken, time.Time{}, time.Time{}
 	if !token.Expiry.IsZero() {
@@ -328,9 +328,7 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	if invalid := (*tokenError)(nil); errors.As(err, &invalid) {
 		return fmt.Errorf("%w: the access_token of its response %w", what, invalid.error)
 	}
-	secrets := t.target.Secrets().With(t.secretTexts()...).With(t.clientSecret)
-	// RFC 6749 section 2.3.1: the secret is escaped before its base64 form.
-	secrets = secrets.With(url.QueryEscape(t.clientSecret), url.QueryEscape(t.secret()))
+	secrets := t.target.Secrets().With(t.secretTexts()...).With(clientSecretTexts(t.clientSecret)...)
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error
@@ -364,9 +362,12 @@ func isBusy(status int) bool {
 
 // secretTexts returns the values other than the token that errors must not contain.
 func (t *tokenSource) secretTexts() []string {
-	list := []string{t.secret()}
+	list := clientSecretTexts(t.secret())
 	for _, value := range t.config.Params {
 		list = append(list, value)
 	}
 	return list
 }
+
+// clientSecretTexts returns a client secret as it is sent. RFC 6749 section 2.3.1: it is escaped before its base64 form.
+func clientSecretTexts(secret string) []string { return []string{secret, url.QueryEscape(secret)} }

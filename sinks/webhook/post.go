@@ -60,7 +60,7 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 		header["Authorization"] = []string{"Bearer " + token}
 		secrets = secrets.With(token)
 	}
-	secrets = secrets.Join(s.recent.Add(secrets)).With(s.secretTexts...)
+	secrets = s.recent.Add(secrets).With(s.secretTexts...)
 	names := deliveryHeaders[:]
 	switch {
 	case batch:

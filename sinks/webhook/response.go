@@ -33,7 +33,7 @@ func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) erro
 	return h.endpoint.RedactError(ctx, err, s.currentSecrets(h))
 }
 
-// currentSecrets returns the secrets of a request and of those that were sent after it.
+// currentSecrets returns the secrets of a request and of later requests.
 func (s *Sink) currentSecrets(h *requestHead) redact.Secrets { return h.secrets.Join(s.recent.All()) }
 
 // secretTexts returns the values of the configured headers and the credentials for the proxy.

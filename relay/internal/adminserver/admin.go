@@ -83,8 +83,8 @@ type Admin struct {
 	viewers  chan struct{} // has an element for each request of a viewer in progress
 }
 
-// MaxConnections is the maximum number of connections of the admin listener. If there are more, connections without a request
-// make room, and then those of viewers.
+// MaxConnections is the maximum number of connections of the admin listener. If there are more, idle connections make room, and
+// then connections of viewers.
 const MaxConnections = 128
 
 // maxViewerRequests is the maximum number of requests of viewers in progress.

@@ -74,11 +74,10 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 		if list[i].FailedAttempts == nil {
 			list[i].FailedAttempts = map[string]int64{}
 		}
-		sink := s.sinks.get(name)
-		if sink != nil {
+		if sink := s.sinks.get(name); sink != nil {
 			list[i].InFlight = sink.pipeline.InFlight()
 		}
-		if sink != nil && !s.handovers.isRemoving(name) {
+		if sink := s.configuredSink(name); sink != nil {
 			list[i].Configured, list[i].Type, list[i].CatchingUp = true, sink.cfg.Type, f.CatchingUp
 			list[i].Topics = append(list[i].Topics, sink.cfg.Topics...)
 			here := sink.stateOnNode(f.State)
@@ -219,7 +218,7 @@ func (s *Service) setState(
 
 // requireConfigured returns a configured sink, and 409.invalid-state for a sink that was removed from the configuration.
 func (s *Service) requireConfigured(ctx context.Context, name string) (*openSink, error) {
-	if sink := s.sinks.get(name); sink != nil && !s.handovers.isRemoving(name) {
+	if sink := s.configuredSink(name); sink != nil {
 		return sink, nil
 	}
 	if err := s.requireKnown(ctx, name); err != nil {
@@ -236,7 +235,7 @@ func (s *Service) ForgetSink(ctx context.Context, name string, deadLetters bool)
 	case s.handovers.isRemoving(name):
 		return relay.NewError(relay.CodeInvalidState, "attempts of the removed sink are still in progress on this node; try "+
 			"again in a few seconds")
-	case s.currentSink(name) != nil:
+	case s.appliedSink(name) != nil:
 		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration first")
 	}
 	if err := s.requireKnown(ctx, name); err != nil {

@@ -21,13 +21,13 @@ type Changes struct {
 
 // HasNewSettings reports whether the settings of a sink in a configuration differ from those in use.
 func (s *Service) HasNewSettings(name string, cfg config.Sink) bool {
-	sink := s.currentSink(name)
+	sink := s.appliedSink(name)
 	return sink == nil || !reflect.DeepEqual(sink.cfg.Settings, cfg.Settings)
 }
 
 // Apply applies a configuration of the sinks. Sinks without a change continue to run. After an error nothing has
-// changed, except that new sinks may be registered in the log. It waits up to a second for sinks that it removes
-// or replaces. They continue to stop after that.
+// changed, except that new sinks may be registered in the log. It waits up to a second until the sinks that it
+// removes or replaces have stopped. Otherwise they stop in the background.
 func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) (Changes, error) {
 	p, err := s.planChanges(ctx, configured)
 	if err != nil {
@@ -59,7 +59,7 @@ func (s *Service) planChanges(ctx context.Context, configured map[string]config.
 	p := &plan{}
 	opening, startPositions := make(map[string]config.Sink), make(map[string]bool)
 	for name, cfg := range configured {
-		before := s.currentSink(name)
+		before := s.appliedSink(name)
 		if before != nil && reflect.DeepEqual(before.cfg, cfg) {
 			p.kept = append(p.kept, before)
 			continue
@@ -68,7 +68,7 @@ func (s *Service) planChanges(ctx context.Context, configured map[string]config.
 			startPositions[name] = startsAtBeginning(cfg)
 		}
 	}
-	for _, before := range s.currentSinks() {
+	for _, before := range s.appliedSinks() {
 		if _, found := configured[before.name]; !found {
 			p.removed = append(p.removed, before)
 		}

@@ -57,16 +57,24 @@ func (h *handovers) end(name string, ended *handover) {
 	close(ended.done)
 }
 
-// currentSink returns the sink of the configuration that was applied last, or nil. It may not be running yet.
-func (s *Service) currentSink(name string) *openSink {
+// configuredSink returns the running sink with a name, or nil if there is none or it is no longer configured.
+func (s *Service) configuredSink(name string) *openSink {
+	if s.handovers.isRemoving(name) {
+		return nil
+	}
+	return s.sinks.get(name)
+}
+
+// appliedSink returns the sink of the configuration that was applied last, or nil. It may not be running yet.
+func (s *Service) appliedSink(name string) *openSink {
 	if h := s.handovers.get(name); h != nil {
 		return h.next
 	}
 	return s.sinks.get(name)
 }
 
-// currentSinks returns the sinks of the configuration that was applied last.
-func (s *Service) currentSinks() []*openSink {
+// appliedSinks returns the sinks of the configuration that was applied last.
+func (s *Service) appliedSinks() []*openSink {
 	var list []*openSink
 	s.handovers.mu.Lock()
 	defer s.handovers.mu.Unlock()
@@ -83,8 +91,7 @@ func (s *Service) currentSinks() []*openSink {
 	return list
 }
 
-// startHandover stops the sink with a name, if there is one, and starts next unless it is nil. If a later handover has begun by
-// then, it only stops the sink, because its configuration is obsolete.
+// startHandover stops the sink with a name in the background, if there is one, and starts next unless it is nil.
 func (s *Service) startHandover(ctx context.Context, name string, next *openSink) *handover {
 	h, previous := s.handovers.begin(name, next)
 	s.handovers.running.Go(func() {
@@ -92,24 +99,29 @@ func (s *Service) startHandover(ctx context.Context, name string, next *openSink
 		if previous != nil {
 			<-previous.done
 		}
-		var err error
-		if old := s.sinks.get(name); old != nil {
-			err = s.stopSink(ctx, old)
-		}
-		switch isObsolete := s.handovers.get(name) != h; {
-		case isObsolete && next != nil:
-			err = errors.Join(err, next.close(context.WithoutCancel(ctx)))
-		case isObsolete:
-		case next == nil:
-			s.sinks.remove(name)
-		default:
-			err = errors.Join(err, s.replaceSink(ctx, next))
-		}
-		if err != nil {
+		if err := s.runHandover(ctx, name, h); err != nil {
 			s.log.Warn("sink was not stopped cleanly", "sink", name, "error", err)
 		}
 	})
 	return h
+}
+
+// runHandover stops the sink with a name and starts its successor, unless a later handover has begun by then. The
+// configuration of the successor is then obsolete.
+func (s *Service) runHandover(ctx context.Context, name string, h *handover) (err error) {
+	if old := s.sinks.get(name); old != nil {
+		err = s.stopSink(ctx, old)
+	}
+	isObsolete := s.handovers.get(name) != h
+	switch {
+	case h.next == nil && !isObsolete:
+		s.sinks.remove(name)
+	case h.next != nil && isObsolete:
+		err = errors.Join(err, h.next.close(context.WithoutCancel(ctx)))
+	case h.next != nil:
+		err = errors.Join(err, s.replaceSink(ctx, h.next))
+	}
+	return err
 }
 
 // awaitHandovers waits up to handoverWait, and returns the names of the sinks that still stop, sorted.

@@ -63,42 +63,52 @@ func (l *connLimiter) tryAdmit(a *admission, isLate bool) (freed <-chan struct{}
 		a.isAdmitted = true
 	}
 	for !a.isAdmitted && !c.removed {
-		isGroupFull, isFull := l.isGroupFull(a), l.isFull(a)
-		if !isGroupFull && !isFull {
+		if !l.isGroupFull(a) && !l.isFull(a) {
 			l.admit(a)
 			break
 		}
-		busiest, mayClose := c.group, isLate
-		switch {
-		case isGroupFull:
-		case l.waiting+a.requests > maxWaiting:
-			busiest = l.findMostWaiting(busiest)
-			mayClose = isLate || l.waitingOfGroup[busiest] > l.waitingOfGroup[c.group]+a.requests
-		default:
-			mayClose = false // only orphans take the room, and they leave soon
+		busiest, ok := l.findBusiest(a, isLate)
+		if !ok {
+			return l.enqueue(a)
 		}
-		switch {
-		case mayClose:
-			if !l.closeMostWaiting(busiest) {
-				l.admit(a) // more than the limit in one read
-			}
-		case isGroupFull:
-			l.unqueue(a)
-			if l.freed[c.group] == nil {
-				l.freed[c.group] = make(chan struct{})
-			}
-			return l.freed[c.group]
-		default:
-			if a.element == nil {
-				a.isSmall = l.waitingOfGroup[c.group]+a.requests <= smallBurst
-				a.element, a.freed = l.queueOf(a).PushBack(a), make(chan struct{})
-				c.queued = a
-			}
-			return a.freed
+		if !l.closeMostWaiting(busiest) {
+			l.admit(a) // more than the limit in one read
 		}
 	}
 	l.unqueue(a)
 	return nil
+}
+
+// findBusiest returns the address that makes room for an admission. ok is false while the admission should wait. The caller
+// holds l.mu.
+func (l *connLimiter) findBusiest(a *admission, isLate bool) (busiest netip.Prefix, ok bool) {
+	group := a.conn.group
+	if l.isGroupFull(a) {
+		return group, isLate
+	}
+	if l.waiting+a.requests <= maxWaiting {
+		return group, false // only orphans take the room, and they leave soon
+	}
+	busiest = l.findMostWaiting(group)
+	return busiest, isLate || l.waitingOfGroup[busiest] > l.waitingOfGroup[group]+a.requests
+}
+
+// enqueue returns a channel that is closed when an admission should be tried again. The caller holds l.mu.
+func (l *connLimiter) enqueue(a *admission) <-chan struct{} {
+	group := a.conn.group
+	if l.isGroupFull(a) {
+		l.unqueue(a)
+		if l.freed[group] == nil {
+			l.freed[group] = make(chan struct{})
+		}
+		return l.freed[group]
+	}
+	if a.element == nil {
+		a.isSmall = l.waitingOfGroup[group]+a.requests <= smallBurst
+		a.element, a.freed = l.queueOf(a).PushBack(a), make(chan struct{})
+		a.conn.queued = a
+	}
+	return a.freed
 }
 
 // isGroupFull reports whether too many requests of the address wait. The caller holds l.mu.

@@ -157,7 +157,8 @@ func isNumber(port string) bool {
 // errNoDaemon is wrapped by the error of a request without a response.
 var errNoDaemon = errors.New("no daemon responds")
 
-// connectionClosedError reports that the daemon closed the connection without a response. It is an [errNoDaemon].
+// connectionClosedError reports that the daemon closed the connection without a response. It matches [errNoDaemon], so commands
+// that wait for a daemon continue.
 type connectionClosedError struct{ *adminclient.ConnectionError }
 
 func (e *connectionClosedError) Error() string {
