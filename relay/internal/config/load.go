@@ -3,10 +3,10 @@ package config
 import (
 	"fmt"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/go-viper/mapstructure/v2"
 	"github.com/knadh/koanf/maps"
 	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/v2"
@@ -151,14 +151,16 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	sinks, _ := raw["sinks"].(map[string]any)
 	delete(raw, "sinks")
 	cfg := &Config{}
-	if err := decode(raw, cfg); err != nil {
+	if l.driver != nil {
+		cfg.Migration.Driver.Settings = l.driver.Config()
+	}
+	if err := l.root.fromLayer(raw, reflect.ValueOf(cfg).Elem()); err != nil {
 		return nil, err
+	}
+	if l.driver != nil {
+		cfg.Migration.Driver.IsSet = l.driver.Given(cfg.Migration.Driver.Settings)
 	}
 	if err := l.loadSinks(cfg, sinks); err != nil {
-		return nil, err
-	}
-	migration, _ := raw["migration"].(map[string]any)
-	if err := l.loadDriver(cfg, migration); err != nil {
 		return nil, err
 	}
 	if path != "" {
@@ -200,8 +202,7 @@ func (l *loader) findNames(file *yamldoc.Value, section string, types map[string
 	}
 }
 
-// loadSinks applies the defaults of each sink's type. It decodes each sink twice: into the shared keys and into
-// the keys of its kind.
+// loadSinks applies the defaults of each sink's type. It fills the shared keys and the keys of the kind.
 func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 	schema := l.root.field("sinks").node
 	cfg.Sinks = make(map[string]Sink)
@@ -211,33 +212,21 @@ func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 			l.unknownType(schema, name)
 			continue
 		}
-		values := fieldLayer(schema.types[kind.Type].fields)
+		fields := schema.types[kind.Type].fields
+		values := fieldLayer(fields)
 		m, _ := given.(map[string]any)
 		maps.Merge(m, values)
 		s := Sink{Settings: kind.Config()}
-		if err := decode(values, &s); err != nil {
+		shared := len(schema.fields)
+		if err := setFields(fields[:shared], values, reflect.ValueOf(&s).Elem()); err != nil {
 			return err
 		}
-		if err := decode(values, s.Settings); err != nil {
+		if err := setFields(fields[shared:], values, reflect.ValueOf(s.Settings).Elem()); err != nil {
 			return err
 		}
 		s.Probes = kind.Probes
 		cfg.Sinks[name] = s
 	}
-	return nil
-}
-
-// loadDriver decodes the settings of the driver.
-func (l *loader) loadDriver(cfg *Config, migration map[string]any) error {
-	if l.driver == nil {
-		return nil
-	}
-	settings := l.driver.Config()
-	given, _ := migration["driver"].(map[string]any)
-	if err := decode(given, settings); err != nil {
-		return err
-	}
-	cfg.Migration.Driver = Driver{Settings: settings, IsSet: l.driver.Given(settings)}
 	return nil
 }
 
@@ -254,18 +243,4 @@ func (l *loader) unknownType(schema *node, name string) {
 		l.Error(path, fmt.Sprintf("there is no sink type %q", relay.Truncate(t, maxQuoted)),
 			"choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	}
-}
-
-// decode fills a struct from converted values. The schema has checked them, so an error is a bug in this package.
-func decode(values map[string]any, into any) error {
-	d, err := mapstructure.NewDecoder(&mapstructure.DecoderConfig{
-		ZeroFields: true, DecodeHook: mapstructure.TextUnmarshallerHookFunc(), TagName: "koanf", Result: into,
-	})
-	if err == nil {
-		err = d.Decode(values)
-	}
-	if err != nil {
-		return fmt.Errorf("fill %T: %w", into, err)
-	}
-	return nil
 }

@@ -301,3 +301,61 @@ func fieldLayer(fields []*field) map[string]any {
 	}
 	return m
 }
+
+// fromLayer is the inverse of toLayer: it sets v to a value that the schema has converted. Keys that are missing keep
+// their value. An error is a mistake in this package.
+func (n *node) fromLayer(x any, v reflect.Value) error {
+	switch n.kind {
+	case kindObject:
+		m, _ := x.(map[string]any)
+		return setFields(n.fields, m, driverSettings(v))
+	case kindSinks: // filled by loadSinks
+		return nil
+	case kindNamed, kindMap:
+		m, _ := x.(map[string]any)
+		v.Set(reflect.MakeMapWithSize(v.Type(), len(m)))
+		for key, value := range m {
+			item := reflect.New(v.Type().Elem()).Elem()
+			if err := n.elem.fromLayer(value, item); err != nil {
+				return fmt.Errorf("%s: %w", key, err)
+			}
+			v.SetMapIndex(reflect.ValueOf(key), item)
+		}
+		return nil
+	case kindList:
+		list, _ := x.([]any)
+		v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
+		for i, value := range list {
+			if err := n.elem.fromLayer(value, v.Index(i)); err != nil {
+				return fmt.Errorf("[%d]: %w", i, err)
+			}
+		}
+		return nil
+	}
+	if x == nil { // an invalid item of a list, which was reported
+		return nil
+	}
+	given := reflect.ValueOf(x)
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && n.kind == kindText {
+		return text.UnmarshalText([]byte(given.String()))
+	}
+	if !given.CanConvert(v.Type()) {
+		return fmt.Errorf("%s cannot hold %s", v.Type(), given.Type())
+	}
+	v.Set(given.Convert(v.Type()))
+	return nil
+}
+
+// setFields sets the fields of the struct v that have a value in m.
+func setFields(fields []*field, m map[string]any, v reflect.Value) error {
+	for _, f := range fields {
+		x, found := m[f.name]
+		if !found {
+			continue
+		}
+		if err := f.node.fromLayer(x, v.FieldByIndex(f.index)); err != nil {
+			return fmt.Errorf("%s: %w", f.name, err)
+		}
+	}
+	return nil
+}
