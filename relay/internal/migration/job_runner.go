@@ -172,10 +172,6 @@ func (j *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCaus
 	}
 }
 
-func (j *jobRunner) acquireServerSlot(ctx context.Context) (bool, error) {
-	return j.worker.store.acquireServerSlot(ctx, j.job, j.worker.o.ServerConcurrency, j.worker.timings.heartbeatTimeout)
-}
-
 // advanceJob runs the job and returns nil when it has ended.
 func (j *jobRunner) advanceJob(ctx context.Context) error {
 	if j.job.isDamaged {
@@ -207,55 +203,6 @@ func (j *jobRunner) failDamagedJob(ctx context.Context) error {
 		"the stored job was damaged; check which server the instance is on, and request the migration again", "",
 		j.newEvents(),
 	)
-}
-
-// waitForServerSlot waits for the server slots and marks the job as running. If the wait exceeds ExpireAfter, it ends
-// the job.
-func (j *jobRunner) waitForServerSlot(ctx context.Context) error {
-	j.worker.setQueuedAt(j.job.ID, j.job.Queued)
-	for start := time.Now(); ; {
-		if j.job.State == relay.JobScheduled && time.Since(j.job.queuedLocal) > j.worker.o.ExpireAfter {
-			reason := fmt.Sprintf(
-				"no server slot became free within %s; nothing was changed, request the migration again",
-				j.worker.o.ExpireAfter,
-			)
-			return j.finishJob(ctx, relay.JobExpired, reason, "", j.newEvents())
-		}
-		pollCtx, stop := context.WithTimeout(ctx, j.worker.timings.slotPollInterval)
-		steps, err := j.worker.driverSteps(pollCtx)
-		stop()
-		if err == nil && !j.useServers() {
-			if err = errNoServer; time.Since(start) > j.worker.timings.heartbeatTimeout {
-				return err
-			}
-		}
-		if err == nil {
-			acquired, err := j.acquireServerSlot(ctx)
-			switch {
-			case err == nil && acquired:
-				j.worker.setQueuedAt(j.job.ID, time.Time{})
-				j.hasSlot.Store(true)
-				return j.markRunning(ctx, steps)
-			case err == nil && j.job.State == relay.JobScheduled &&
-				time.Since(start) > j.worker.timings.heartbeatInterval && j.worker.hasTooManyAhead(j.job.ID):
-				err = j.worker.store.requeue(ctx, j.job)
-				if err == nil || errors.Is(err, errSuperseded) {
-					return cmp.Or(err, errRequeued)
-				}
-			}
-		}
-		if !await.Duration(ctx, j.worker.timings.slotPollInterval) {
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// useServers copies the settings of the job's servers from this node's inventory file. It reports whether the file
-// defines both servers. The settings do not change while this node works on the job.
-func (j *jobRunner) useServers() bool {
-	j.job.sourceSettings = j.worker.serverSettings(j.job.Source)
-	j.job.destinationSettings = j.worker.serverSettings(j.job.Destination)
-	return j.job.sourceSettings != nil && j.job.destinationSettings != nil
 }
 
 // markRunning stores that the job is running, unless it already is.
