@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/eclipse/paho.golang/packets"
@@ -171,9 +172,18 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 func newMQTTPublish(topic string, m *message.Message) *paho.Publish {
 	properties := &paho.PublishProperties{ContentType: contentType, PayloadFormat: paho.Byte(1)}
 	for _, h := range sortedHeaders(m.Metadata) {
-		properties.User.Add(h.Name, h.Value)
+		properties.User.Add(h.Name, strings.Map(replaceForbidden, h.Value))
 	}
 	return &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload}
+}
+
+// replaceForbidden replaces the characters for which a broker may close the connection (MQTT 5, section 1.5.4). The payload
+// still has them.
+func replaceForbidden(r rune) rune {
+	if unicode.IsControl(r) || unicode.Is(unicode.Noncharacter_Code_Point, r) {
+		return unicode.ReplacementChar
+	}
+	return r
 }
 
 func explainMQTT(_ *Sink, topic string, m *message.Message) (relay.Preview, error) {
@@ -213,6 +223,8 @@ func classifyMQTT(s *Sink, topic string, err error) error {
 			"raise it, or make digests shorter"))
 	case packets.ConnackTopicNameInvalid:
 		return relay.Permanent(fmt.Errorf("mqtt: the broker rejects the topic %q: change topic", topic))
+	case packets.ConnackPayloadFormatInvalid:
+		return relay.Permanent(errors.New("mqtt: the broker rejects the text of the message"))
 	case packets.ConnackQuotaExceeded:
 		return errors.New("mqtt: the broker's quota is exceeded")
 	}

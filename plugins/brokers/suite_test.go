@@ -82,6 +82,12 @@ func (r rig) comparePayloads(t *testing.T, want map[string]relay.Delivery, seen 
 	}
 }
 
+// unusualNames are identifiers that the relay accepts.
+var unusualNames = []string{
+	"\uffff", "\ufffe", "\ufdd0", "\U0001ffff", "\U0010fffe", "\ufeff", "\u200b", "\u2028", "\u202e", "\ue000", "\ufffd", "\U0001f600",
+	" ", "a b", "+", "#", "/", "$SYS", ">", "*", ".", "..", "'", `"`, "\\", "{hub}", "%s", "--", "a:b", "\u0301",
+}
+
 // runSuite is the conformance suite of all brokers.
 func runSuite(t *testing.T, r rig) {
 	t.Run("delivers the same bytes", func(t *testing.T) {
@@ -115,6 +121,22 @@ func runSuite(t *testing.T, r rig) {
 		}
 		if err := r.deliver(t, s, batch); err != nil {
 			t.Fatal(err)
+		}
+		r.waitForAll(t, want)
+	})
+	t.Run("delivers unusual identifiers", func(t *testing.T) {
+		s := startSink(t, r.config)
+		want := map[string]relay.Delivery{}
+		for i, name := range unusualNames {
+			d := newDelivery(80 + i)
+			d.Notifications[0].Hub = name
+			container, _ := json.Marshal(name)
+			d.Notifications[0].Data = fmt.Appendf(nil, `{"topic":"container.created","object":{"id":"1"},"context":`+
+				`{"containers":[%s]}}`, container)
+			want[d.ID] = d
+			if err := r.deliver(t, s, d); err != nil {
+				t.Errorf("%q: %v", name, err)
+			}
 		}
 		r.waitForAll(t, want)
 	})
