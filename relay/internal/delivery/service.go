@@ -208,6 +208,9 @@ func (s *Service) newPipeline(sink *openSink) error {
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,
 		Timeout: cfg.Timeout, Concurrency: cfg.Concurrency, Ordering: sink.ordering(),
 		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices, History: s.opts.History,
+		HasOtherAccounts: func(ctx context.Context, account string) (bool, error) {
+			return s.opts.Queues.HasOtherAccounts(ctx, sink.name, account)
+		},
 		OnDisabled: func(reason string) {
 			s.opts.OnDisabled(sink.name, reason)
 			s.opts.History.RecordSinkChange(history.SinkChange{

@@ -148,21 +148,56 @@ func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (
 	counts := make(map[string]int64)
 	key := Key(s.keys, sink, partition)
 	for next := "-"; next != ""; {
-		reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, next, countPage).Slice()
-		if err == nil && len(reply)%2 == 0 {
-			err = redisconn.ErrUnexpectedReply
-		}
-		if err != nil {
-			return nil, redisconn.WrapError("count the accounts in a queue", err)
-		}
-		next, _ = reply[0].(string)
-		for i := 1; i < len(reply); i += 2 {
-			account, _ := reply[i].(string)
-			n, _ := reply[i+1].(int64)
-			counts[account] += n
+		var err error
+		if next, err = s.countAccountsFrom(ctx, key, next, counts); err != nil {
+			return nil, err
 		}
 	}
 	return counts, nil
+}
+
+// countAccountsFrom adds the entries of one page, which begins at an ID, to counts. It returns the beginning of the next page, or
+// "" at the end.
+func (s *Store) countAccountsFrom(ctx context.Context, key, id string, counts map[string]int64) (next string, err error) {
+	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, countPage).Slice()
+	if err == nil && len(reply)%2 == 0 {
+		err = redisconn.ErrUnexpectedReply
+	}
+	if err != nil {
+		return "", redisconn.WrapError("count the accounts in a queue", err)
+	}
+	next, _ = reply[0].(string)
+	for i := 1; i < len(reply); i += 2 {
+		account, _ := reply[i].(string)
+		n, _ := reply[i+1].(int64)
+		counts[account] += n
+	}
+	return next, nil
+}
+
+// maxSearchedPages is the maximum number of pages of a queue that [Store.HasOtherAccounts] reads.
+const maxSearchedPages = 40
+
+// HasOtherAccounts reports whether a sink's queues have entries of other accounts among their first 20,000 entries each.
+func (s *Store) HasOtherAccounts(ctx context.Context, sink, account string) (bool, error) {
+	counts := make(map[string]int64)
+	for _, key := range Keys(s.keys, sink) {
+		next := "-"
+		for range maxSearchedPages {
+			var err error
+			if next, err = s.countAccountsFrom(ctx, key, next, counts); err != nil {
+				return false, err
+			}
+			delete(counts, account)
+			if len(counts) > 0 {
+				return true, nil
+			}
+			if next == "" {
+				break
+			}
+		}
+	}
+	return false, nil
 }
 
 // maxListBytes is the number of bytes after which a page of [Store.List] ends.

@@ -18,6 +18,10 @@ import (
 // ErrDisabled reports that no attempt may start, because the sink is disabled or paused.
 var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
 
+// ErrSetAside reports that a delivery should be scheduled without an attempt, because the destination fails, perhaps only for
+// its account, and deliveries of others wait behind it.
+var ErrSetAside = errors.New("the destination fails for the account of this delivery")
+
 // State is the state of a sink.
 type State interface {
 	// Off reports whether the sink takes no deliveries. The channel is closed when that may have changed.
@@ -78,7 +82,8 @@ func New(stopping context.Context, o Options) *Admission {
 }
 
 // Acquire completes a permit. It waits for the backlog, the circuit breaker, the rate and a slot, and then checks all
-// of them again. It returns [ErrDisabled] when the sink is disabled. After an error, the permit is empty.
+// of them again. It returns [ErrDisabled] when the sink is disabled, and perhaps [ErrSetAside]. After an error, the permit is
+// empty.
 func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 	for p.a = a; ; {
 		off, changed := a.state.Off()
@@ -86,7 +91,7 @@ func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 			p.Cancel()
 			return ErrDisabled
 		}
-		if err := a.waitOpen(ctx, changed); err != nil {
+		if err := a.waitOpen(ctx, p, changed); err != nil {
 			p.Cancel()
 			return err
 		}
@@ -110,13 +115,13 @@ func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 	}
 }
 
-// WaitOpen waits for the backlog and the circuit breaker only.
-func (a *Admission) WaitOpen(ctx context.Context) error {
+// WaitOpen waits for the backlog and the circuit breaker only. It uses no more of the permit than its exported fields.
+func (a *Admission) WaitOpen(ctx context.Context, p *Permit) error {
 	off, changed := a.state.Off()
 	if off {
 		return ErrDisabled
 	}
-	if err := a.waitOpen(ctx, changed); err != nil {
+	if err := a.waitOpen(ctx, p, changed); err != nil {
 		return err
 	}
 	if off, _ = a.state.Off(); off {
@@ -126,7 +131,7 @@ func (a *Admission) WaitOpen(ctx context.Context) error {
 }
 
 // waitOpen also returns when changed is closed. It creates no context unless it waits.
-func (a *Admission) waitOpen(ctx context.Context, changed <-chan struct{}) error {
+func (a *Admission) waitOpen(ctx context.Context, p *Permit, changed <-chan struct{}) error {
 	if n, _ := a.breaker.maxAttempts(1); n > 0 && !a.backlog.isFull() {
 		return nil
 	}
@@ -135,7 +140,7 @@ func (a *Admission) waitOpen(ctx context.Context, changed <-chan struct{}) error
 	if err := a.backlog.wait(ctx, changed); err != nil {
 		return err
 	}
-	return a.breaker.wait(ctx, changed)
+	return a.breaker.wait(ctx, p.Account, p.CanSetAside, changed)
 }
 
 // acquireToken returns false when changed is closed first.
@@ -183,6 +188,13 @@ func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remainin
 // ProbeAt returns the earliest time of the next probe, which may be in the past. It is zero while the breaker is
 // closed.
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
+
+// FindSuspect returns the account for which alone the destination may fail, because all of the last attempts were of this account. ok is
+// false if there is none, or if its deliveries may be set aside already.
+func (a *Admission) FindSuspect() (account string, ok bool) { return a.breaker.findSuspect() }
+
+// AllowSetAside allows that Acquire and WaitOpen return [ErrSetAside] for a limited number of deliveries of a suspect account.
+func (a *Admission) AllowSetAside(account string) { a.breaker.allowSetAside(account) }
 
 // ProbeNow allows the next probe of a failing destination at once.
 func (a *Admission) ProbeNow() { a.breaker.probeNow() }

@@ -17,11 +17,21 @@ const (
 	minOpenTime    = time.Second
 	maxOpenTime    = time.Minute
 	openTimeGrowth = 2
+
+	// suspectFailures is the number of consecutive failures of one account after which only this account may be the cause.
+	suspectFailures = 3
+	// maxSetAside is the maximum number of deliveries of a suspect account that are set aside until the next check whether
+	// others wait.
+	maxSetAside = 1000
 )
 
 // breaker is the circuit breaker of a sink on this node. While the destination fails, deliveries stay in their queue,
 // in order, and use no slot, no attempt and no memory of Redis. Scheduling them all would cost a write each and lose
 // their order. Single probes find out when the destination responds again.
+//
+// If the last attempts were all of one account, their content may be the cause, and the deliveries of others would wait
+// behind them. Then a delivery of another account may probe at once. If others wait, the caller also allows
+// that the deliveries of the suspect account are set aside.
 type breaker struct {
 	now func() time.Time
 	// wake is called without the lock when an attempt may start after a time.
@@ -37,6 +47,10 @@ type breaker struct {
 	openTime  time.Duration
 	probeAt   time.Time     // earliest time of the next probe
 	changed   chan struct{} // closed and replaced at every change
+
+	failedAccount   string // of the last failure
+	accountFailures int    // consecutive failures of failedAccount
+	mayBeSetAside   int    // number of deliveries of failedAccount that may be set aside
 }
 
 func newBreaker(now func() time.Time) *breaker {
@@ -46,18 +60,47 @@ func newBreaker(now func() time.Time) *breaker {
 	}
 }
 
-// tryEnter reports whether an attempt may start, and whether it is a probe. If it may, recordAttempt must follow.
-func (b *breaker) tryEnter() (isProbe, ok bool) {
+// tryEnter reports whether an attempt of an account may start, and whether it is a probe. If it may, recordAttempt must
+// follow.
+func (b *breaker) tryEnter(account string) (isProbe, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.isOpen {
 		return false, true
 	}
-	if b.isProbing || b.now().Before(b.probeAt) {
+	if b.isProbing || b.waitTimeLocked(account) > 0 {
 		return false, false
 	}
 	b.isProbing = true
 	return true, true
+}
+
+// waitTimeLocked returns the time until a probe of the account may start.
+func (b *breaker) waitTimeLocked(account string) time.Duration {
+	if b.hasSuspectLocked() && account != b.failedAccount {
+		return 0
+	}
+	return b.probeAt.Sub(b.now())
+}
+
+func (b *breaker) hasSuspectLocked() bool { return b.isOpen && b.accountFailures >= suspectFailures }
+
+// findSuspect returns the account of the last attempts, if all of them were of one, and if none of its deliveries may be set aside
+// yet.
+func (b *breaker) findSuspect() (account string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.failedAccount, b.hasSuspectLocked() && b.mayBeSetAside == 0
+}
+
+// allowSetAside allows that up to maxSetAside deliveries of the account are set aside, if it is still suspect.
+func (b *breaker) allowSetAside(account string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hasSuspectLocked() && account == b.failedAccount {
+		b.mayBeSetAside = maxSetAside
+		b.signalLocked()
+	}
 }
 
 // maxAttempts returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
@@ -77,15 +120,22 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 	return min(n, 1), 0
 }
 
-// wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx.
-func (b *breaker) wait(ctx context.Context, stop <-chan struct{}) error {
+// wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrSetAside] for a
+// delivery of a suspect account if the caller can set it aside.
+func (b *breaker) wait(ctx context.Context, account string, canSetAside bool, stop <-chan struct{}) error {
 	for {
 		b.mu.Lock()
-		isOpen, isProbing, wait, changed := b.isOpen, b.isProbing, b.probeAt.Sub(b.now()), b.changed
-		b.mu.Unlock()
+		isOpen, isProbing, wait, changed := b.isOpen, b.isProbing, b.waitTimeLocked(account), b.changed
 		if !isOpen || !isProbing && wait <= 0 {
+			b.mu.Unlock()
 			return nil
 		}
+		if canSetAside && b.mayBeSetAside > 0 && account == b.failedAccount {
+			b.mayBeSetAside--
+			b.mu.Unlock()
+			return ErrSetAside
+		}
+		b.mu.Unlock()
 		if isProbing {
 			wait = maxOpenTime // changed is closed when the probe ends
 		}
@@ -95,13 +145,16 @@ func (b *breaker) wait(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// recordAttempt processes the end of an attempt. counts is false for an attempt that was aborted.
-func (b *breaker) recordAttempt(isProbe, counts bool, err error) {
+// recordAttempt processes the end of an attempt of an account. counts is false for an attempt that was aborted.
+func (b *breaker) recordAttempt(account string, isProbe, counts bool, err error) {
 	failed := counts && indicatesOutage(err)
 	b.mu.Lock()
 	wasOpen := b.isOpen
 	if isProbe {
 		b.isProbing = false
+	}
+	if counts {
+		b.countFailureLocked(account, failed)
 	}
 	switch {
 	case !counts:
@@ -131,6 +184,17 @@ func (b *breaker) recordAttempt(isProbe, counts bool, err error) {
 	}
 	if hasChanged {
 		b.wake(wait)
+	}
+}
+
+func (b *breaker) countFailureLocked(account string, failed bool) {
+	switch {
+	case !failed:
+		b.accountFailures, b.mayBeSetAside = 0, 0
+	case account == b.failedAccount:
+		b.accountFailures++
+	default:
+		b.failedAccount, b.accountFailures, b.mayBeSetAside = account, 1, 0
 	}
 }
 

@@ -8,6 +8,11 @@ import (
 // Permit is the right to start one attempt. Its zero value is empty. With a token only, it is partial. It must not be
 // used concurrently.
 type Permit struct {
+	// Account is the account of the delivery, which must be set before the attempt starts.
+	Account string
+	// CanSetAside is set if Acquire may return [ErrSetAside].
+	CanSetAside bool
+
 	a                 *Admission
 	hasToken, hasSlot bool
 	isEntered         bool
@@ -27,7 +32,7 @@ func (p *Permit) Enter() bool {
 		return true
 	}
 	if off, _ := p.a.state.Off(); !off && p.a.bucket.cooldown.remaining() == 0 {
-		p.isProbe, p.isEntered = p.a.breaker.tryEnter()
+		p.isProbe, p.isEntered = p.a.breaker.tryEnter(p.Account)
 	}
 	return p.isEntered
 }
@@ -36,7 +41,7 @@ func (p *Permit) Enter() bool {
 // slot. counts is false if the attempt was aborted.
 func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 	p.a.bucket.observeResponse(ctx, counts, err)
-	p.a.breaker.recordAttempt(p.isProbe, counts, err)
+	p.a.breaker.recordAttempt(p.Account, p.isProbe, counts, err)
 	p.a.slots.releaseSlots(1)
 	*p = Permit{}
 }
@@ -44,7 +49,7 @@ func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 // Cancel ends the permit without an attempt. It does nothing if the permit is empty.
 func (p *Permit) Cancel() {
 	if p.isEntered {
-		p.a.breaker.recordAttempt(p.isProbe, false, nil)
+		p.a.breaker.recordAttempt(p.Account, p.isProbe, false, nil)
 	}
 	if p.hasSlot {
 		p.a.slots.releaseSlots(1)
@@ -52,7 +57,7 @@ func (p *Permit) Cancel() {
 	if p.hasToken {
 		p.a.bucket.releaseTokens(1)
 	}
-	*p = Permit{a: p.a}
+	*p = Permit{Account: p.Account, CanSetAside: p.CanSetAside, a: p.a}
 }
 
 // Reservation is capacity for retries that are about to be claimed.

@@ -161,11 +161,11 @@ func TestDepthTracker(t *testing.T) {
 	}
 	tracker.set(2)
 	tracker.removeOne()
-	if limit.IsFull() || limit.WaitOpen(t.Context()) != nil {
+	if limit.IsFull() || limit.WaitOpen(t.Context(), &admission.Permit{}) != nil {
 		t.Error("full after one delivery has left")
 	}
 	tracker, unbounded := newTracker(0)
-	if tracker.set(1e12) || unbounded.IsFull() || unbounded.WaitOpen(t.Context()) != nil {
+	if tracker.set(1e12) || unbounded.IsFull() || unbounded.WaitOpen(t.Context(), &admission.Permit{}) != nil {
 		t.Error("full without a limit")
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // While the destination fails, fresh deliveries wait without an attempt or a slot. All are delivered later.
@@ -54,6 +55,63 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	testkit.WaitForValue(t, "all delivered", 0, func() int64 { return e.scheduledCount() })
 	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() || len(e.deadLetters()) != 0 {
 		t.Errorf("got %+v, dead %v, want a closed circuit breaker and no dead letters", hold, e.deadLetters())
+	}
+}
+
+// If the destination fails for the events of one account, those of others are delivered, and nothing is lost.
+func TestBreaker_FailsForOneAccount(t *testing.T) {
+	t.Parallel()
+	const n = 50
+	for _, ordering := range []store.Ordering{store.OrderingNone, store.OrderingHub} {
+		t.Run(string(ordering), func(t *testing.T) {
+			e := newEnv(t)
+			sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+				if d.Notifications[0].Account == "bad" {
+					return errFar
+				}
+				return nil
+			}}
+			p := e.pipeline(sink, func(o *Options) {
+				o.Concurrency, o.probeDelay, o.Ordering = 2, time.Hour, ordering
+				o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
+				o.HasOtherAccounts = func(_ context.Context, account string) (bool, error) { return account == "bad", nil }
+			})
+			queue := make(chan relay.Delivery, n+1)
+			for i := range n {
+				d := delivery(fmt.Sprint("bad", i))
+				d.Notifications[0].Account, d.Notifications[0].Hub = "bad", fmt.Sprint("hub", i%20)
+				queue <- d
+			}
+			queue <- delivery("good")
+			close(queue)
+			feed := func(ctx context.Context) error {
+				var wg sync.WaitGroup
+				for range 4 { // the read-ahead of a queue
+					wg.Go(func() {
+						for d := range queue {
+							if err := p.Handle(ctx, d); err != nil {
+								t.Errorf("%s: %v", d.ID, err)
+							}
+						}
+					})
+				}
+				wg.Wait()
+				return nil
+			}
+			if ordering.IsOrdered() {
+				if err := p.RunAsLeader(t.Context(), t.Context(), feed); err != nil {
+					t.Fatal(err)
+				}
+			} else if err := feed(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if sink.attempts("good") != 1 || e.scheduledCount() != n {
+				t.Errorf("%d attempts of the other account, %d scheduled, want %d", sink.attempts("good"), e.scheduledCount(), n)
+			}
+			if got := sink.attempts("") - 1; got > admission.FailureThreshold+4 {
+				t.Errorf("%d attempts of the account that fails", got)
+			}
+		})
 	}
 }
 

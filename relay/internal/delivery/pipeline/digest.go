@@ -62,7 +62,7 @@ func (s *digestStage) Handle(ctx context.Context, it *Item) error {
 // addFresh returns false if the item must be attempted alone. Its permit may then contain a token.
 func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err error) {
 	for s.admission.IsFull() {
-		if err := s.admission.WaitOpen(ctx); err != nil {
+		if err := s.admission.WaitOpen(ctx, &it.Permit); err != nil {
 			return false, err
 		}
 	}

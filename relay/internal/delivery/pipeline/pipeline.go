@@ -83,7 +83,7 @@ func (p *Pipeline) build() Handler {
 	p.failures = &failureTracker{opts: o, store: &o.Store.Failures}
 
 	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
-	h = &admitStage{next: h, admission: p.admission}
+	h = &admitStage{next: h, opts: o, admission: p.admission, warnings: logsample.New(1, warnInterval, o.Now)}
 	h = &settleStage{
 		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures,
 		warnings: logsample.New(maxLogLinesPerSecond, time.Second, o.Now),
