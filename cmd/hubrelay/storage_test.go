@@ -88,3 +88,37 @@ func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 		return nil
 	})
 }
+
+// TestStorage_KeepsRoomForOthers floods a small Redis whose sink does not deliver, until events are rejected. Another account can
+// still publish.
+func TestStorage_KeepsRoomForOthers(t *testing.T) {
+	t.Parallel()
+	quiet := "Zm9yIHRoZSBxdWlldCBhY2NvdW50"
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{
+		redis: `max_memory: 16MiB, retention: {max_bytes: 1MiB}`,
+		sinks: webhookSink("hook", "http://127.0.0.1:1/", ""),
+		keys: fmt.Sprintf("    - {name: quiet, key: %s, account_id: quiet, hubs: [hub-2], "+
+			"capabilities: [notifications-publish]}\n", quiet),
+	}.renderYAML())
+	d := serveFile(t, file)
+	publish := func(key, hub, pad string) testkit.Reply {
+		return d.Do(t, testkit.Request{
+			Method: "POST", Key: key, Hub: hub, ContentType: "application/json",
+			Body: fmt.Sprintf(`{"topic":"job.created","pad":%q}`, pad),
+		})
+	}
+	for range 5 {
+		if r := publish(quiet, "hub-2", "1"); r.Status != http.StatusAccepted {
+			t.Fatalf("the quiet account got %d %s", r.Status, r.Body)
+		}
+		for n := 0; ; n++ {
+			r := publish(opsKey, "hub-1", strings.Repeat("x", 50_000))
+			if r.Status == http.StatusServiceUnavailable && strings.Contains(r.Body, "its share of the rest") {
+				break
+			}
+			if r.Status != http.StatusAccepted || n > 1000 {
+				t.Fatalf("the flood got %d %s after %d events", r.Status, r.Body, n)
+			}
+		}
+	}
+}

@@ -90,7 +90,7 @@ func (d *Daemon) startPublicListener(
 func (d *Daemon) newPublisher(s *stores) *ingest.Publisher {
 	return ingest.NewPublisher(ingest.PublisherOptions{
 		Decoder: d.newDecoder(), Log: s.log, Quotas: d.newQuotas(s), CheckRoom: s.monitor.Check,
-		Accepted: d.metrics.Accepted,
+		TakeRoom: s.monitor.TakeRoom, Accepted: d.metrics.Accepted,
 	})
 }
 

@@ -64,6 +64,9 @@ type PublisherOptions struct {
 	// CheckRoom returns the error for publishers while the storage is full. It is called concurrently and does not
 	// block. Nil means that there is always room.
 	CheckRoom func() error
+	// TakeRoom counts the bytes that a client is about to store, and returns the error for publishers if it may not. It is called
+	// concurrently and does not block. Nil means that there is always room.
+	TakeRoom func(client string, size int64) error
 	// Accepted is called with the topic of each stored notification, except for repeats. It is called concurrently and
 	// does not block. It may be nil.
 	Accepted func(topic string)
@@ -84,6 +87,9 @@ type Publisher struct {
 func NewPublisher(o PublisherOptions) *Publisher {
 	if o.CheckRoom == nil {
 		o.CheckRoom = func() error { return nil }
+	}
+	if o.TakeRoom == nil {
+		o.TakeRoom = func(string, int64) error { return nil }
 	}
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
@@ -129,12 +135,16 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
+	client := clientOf(p)
+	if err := pub.opts.TakeRoom(client, storedSize(ns)); err != nil {
+		return nil, err
+	}
 	a := eventlog.AppendRequest{
 		Hub: p.Hub, Notifications: ns, Publisher: eventlog.Publisher{Kind: eventlog.PublishedByKey, Name: p.KeyName},
 	}
 	if p.IdempotencyKey != "" {
 		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
-		a.Client = idempotencyClient(p)
+		a.Client = client
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)
@@ -235,8 +245,19 @@ func checkIdempotencyKey(key string) string {
 	return ""
 }
 
-// idempotencyClient returns the client whose idempotency keys share a limit: the account, or the API key if it has none.
-func idempotencyClient(p Publication) string {
+// entryOverhead is about the memory of an entry of the log without its data, in bytes.
+const entryOverhead = 256
+
+// storedSize returns about the memory that notifications take in the log, in bytes.
+func storedSize(ns []relay.Notification) (size int64) {
+	for i := range ns {
+		size += int64(len(ns[i].Data)) + entryOverhead
+	}
+	return size
+}
+
+// clientOf returns the client whose idempotency keys and stored bytes share a limit: the account, or the API key if it has none.
+func clientOf(p Publication) string {
 	if p.Account == "" || p.AnyAccount {
 		return "key " + p.KeyName
 	}

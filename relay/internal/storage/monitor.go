@@ -59,6 +59,8 @@ type Monitor struct {
 	used atomic.Int64
 	max  atomic.Int64
 
+	shares shares
+
 	mu         sync.Mutex // of Measure
 	logged     time.Time
 	isReported bool // the end of this full state must be logged
@@ -136,11 +138,15 @@ func (m *Monitor) Measure(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	memory, err := m.opts.Read(ctx)
+	if err == nil {
+		m.used.Store(memory.Used)
+		m.max.Store(memory.Max)
+	}
+	maxMemory := float64(m.max.Load())
+	m.shares.beginInterval(maxMemory, maxMemory*m.opts.Limit-float64(m.used.Load()), time.Now())
 	if err != nil {
 		return
 	}
-	m.used.Store(memory.Used)
-	m.max.Store(memory.Max)
 	ratio := 0.0
 	if memory.Max > 0 {
 		ratio = float64(memory.Used) / float64(memory.Max)
