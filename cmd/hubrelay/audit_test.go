@@ -136,6 +136,15 @@ func TestAudit(t *testing.T) {
 	if _, errOut, code := call(t, nil, "", "audit", "verify", forged); code != 1 || !strings.Contains(errOut, "at line 2") {
 		t.Errorf("verify of a changed file: got %d\n%s, want 1 and line 2", code, errOut)
 	}
+	_, rest, _ := strings.Cut(string(text), "\n")
+	cut := writeFile(t, t.TempDir(), "cut.log", rest)
+	if out, errOut, code := call(t, nil, "", "audit", "verify", cut); code != 0 || !strings.Contains(out, "or were removed") {
+		t.Errorf("verify without the first line: got %d\n%s%s", code, out, errOut)
+	}
+	empty := writeFile(t, t.TempDir(), "empty.log", "")
+	if out, errOut, code := call(t, nil, "", "audit", "verify", empty); code != 1 || !strings.Contains(errOut, "there is no line") {
+		t.Errorf("verify of an empty file: got %d\n%s%s", code, out, errOut)
+	}
 	if out, _, code := call(t, nil, "", "audit", "--limit", "3", "--admin", d.Admin); code != 0 ||
 		!strings.Contains(out, "OUTCOME") || !strings.Contains(out, "config.reload") {
 		t.Errorf("the table: %d\n%s", code, out)

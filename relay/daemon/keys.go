@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
@@ -30,10 +31,14 @@ func (d *Daemon) startKeyManager(
 
 // checkKeySpec applies the rules of the configuration to a key that is created at run time.
 func checkKeySpec(name string, spec adminapi.KeySpec) error {
-	return config.CheckKey(config.Key{
+	err := config.CheckKey(config.Key{
 		Name: name, AccountID: spec.AccountID, Hubs: spec.Hubs, Capabilities: spec.Capabilities, Topics: spec.Topics,
 		Networks: spec.Networks, Expires: spec.ExpiresAt,
 	})
+	if err != nil {
+		return errors.New(describeProblems(err))
+	}
+	return nil
 }
 
 func configuredKeys(keys []config.Key) []keymanager.ConfiguredKey {

@@ -30,7 +30,8 @@ func newAuditVerify(std term.Streams) *cobra.Command {
 		Short: "Check the hash chain of an audit file",
 		Long: `Checks whether lines of an audit file were changed, inserted or removed since they were written with
 audit.hash_chain. The chain cannot show that its last lines were removed: keep the hash that the command prints at another
-place, and compare it. Name the files of a rotation in their order, the oldest first.
+place, and compare it. If the first line follows another one, the command prints its hash too: that line must be the last one
+of an earlier file. Name the files of a rotation in their order, the oldest first.
 
 The exit status is 1 if the chain is broken, or if no line has a hash.`,
 		Example: `  hubrelay audit verify /var/log/hubrelay/audit.log
@@ -69,7 +70,9 @@ func printAuditResult(std term.Streams, o *command.Output, r hashchain.Result) e
 	if r.Broken != nil {
 		out.BrokenLine, out.Reason = r.Broken.Line, string(r.Broken.Reason)
 		broken = fmt.Errorf("the chain is broken at line %d: %s", out.BrokenLine, out.Reason)
-	} else if r.Lines > 0 && r.Unprotected == r.Lines {
+	} else if r.Lines == 0 {
+		broken = errors.New("there is no line: the file is new, or its lines were removed")
+	} else if r.Unprotected == r.Lines {
 		broken = errors.New("no line has a hash: audit.hash_chain was not set, or the hashes were removed")
 	}
 	if !o.IsTable() {
@@ -83,9 +86,11 @@ func printAuditResult(std term.Streams, o *command.Output, r hashchain.Result) e
 		text += fmt.Sprintf("the first %d lines have no hash: they were written before audit.hash_chain was set\n",
 			out.Unprotected)
 	}
-	if out.LastSHA256 != "" {
-		text += "last hash: " + out.LastSHA256 + "\n"
+	if out.PreviousSHA256 != "" && out.PreviousSHA256 != hashchain.Zero {
+		text += "lines before the first one are in another file, or were removed: the hash of the last of them is " +
+			out.PreviousSHA256 + "\n"
 	}
+	text += "last hash: " + out.LastSHA256 + "\n"
 	_, err := io.WriteString(std.Out, text)
 	return err
 }

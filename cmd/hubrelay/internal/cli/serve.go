@@ -41,6 +41,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// The reader of the log can exit, for example when journald restarts. This must not stop the daemon.
 			signal.Ignore(syscall.SIGPIPE)
+			requested := reloadSignals(cmd.Context()) // before the configuration is read, which may take a while
 			tuneGC(std)
 			reload := daemon.NewReloadSource(file, func() (*daemon.Config, error) {
 				return daemon.LoadConfig(file, std.Env, build.Kinds)
@@ -53,9 +54,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 			setLevel(level, cfg.Log.Level)
 			log := newLogger(std, cfg.Log.Format, level)
 			redirectStandardLog(log)
-			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) {
-				setLevel(level, name)
-			}
+			reload.Requested, reload.SetLogLevel = requested, func(name string) { setLevel(level, name) }
 			relayed, err := daemon.New(cfg, daemon.Options{
 				Version: build.Version, Log: log, Sinks: build.Kinds.Sinks, Driver: build.Kinds.Driver,
 				Reload: reload, Stdout: std.Out,

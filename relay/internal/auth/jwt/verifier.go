@@ -125,29 +125,28 @@ func (v *Verifier) verifyToken(ctx context.Context, token string, now time.Time)
 		return nil, relay.NewError(relay.CodeAuthUnavailable,
 			"the keys of the issuer of JWTs cannot be fetched; try again later")
 	}
-	var claims jwt.Claims
-	var all map[string]any
+	var claims json.RawMessage
 	if !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool {
-		return (k.Algorithm == "" || k.Algorithm == parsed.Headers[0].Algorithm) &&
-			parsed.Claims(k.Key, &claims, &all) == nil
+		return (k.Algorithm == "" || k.Algorithm == parsed.Headers[0].Algorithm) && parsed.Claims(k.Key, &claims) == nil
 	}) {
 		return nil, newInvalidError("is not signed by its issuer")
 	}
-	if refused := v.checkClaims(&claims, now); refused != nil {
-		return nil, refused
-	}
-	return v.newKey(&claims, all)
+	return v.readClaims(claims, now)
 }
 
 // ReadClaims returns the key of a token with the claims, a JSON object, as if its issuer had signed it. The error is
 // 401.auth-invalid or 401.auth-expired.
 func (v *Verifier) ReadClaims(claims []byte) (*auth.Key, *relay.Error) {
+	return v.readClaims(claims, v.now())
+}
+
+func (v *Verifier) readClaims(claims []byte, now time.Time) (*auth.Key, *relay.Error) {
 	var known jwt.Claims
 	var all map[string]any
 	if json.Unmarshal(claims, &known) != nil || json.Unmarshal(claims, &all) != nil {
 		return nil, newInvalidError("has claims that are not a JSON object with the members of RFC 7519")
 	}
-	if err := v.checkClaims(&known, v.now()); err != nil {
+	if err := v.checkClaims(&known, now); err != nil {
 		return nil, err
 	}
 	return v.newKey(&known, all)

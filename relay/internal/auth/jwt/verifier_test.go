@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -153,6 +154,12 @@ func TestVerifier_Claims(t *testing.T) {
 		}
 	}
 	claims := validClaims()
+	claims["exp"] = "tomorrow"
+	if _, err := v.Verify(t.Context(), sign(t, key, jose.ES256, claims), ""); err == nil ||
+		err.Code != relay.CodeAuthInvalid || !strings.Contains(err.Error(), "claims") {
+		t.Errorf("expiry that is no number: got %v", err)
+	}
+	claims = validClaims()
 	for _, name := range []string{"account_id", "hubs", "capabilities"} {
 		delete(claims, name)
 	}
