@@ -36,14 +36,14 @@ func knownServices() map[string]service {
 		"discord":    {hasTitle: true, markup: true, maxBytes: 1900},
 		"googlechat": {markup: true, maxBytes: 4000},
 		"gotify":     {hasTitle: true, maxBytes: 8000},
-		"matrix":     {maxBytes: 8000},
+		"matrix":     {markup: true, maxBytes: 8000},
 		"mattermost": {markup: true, maxBytes: 8000},
 		"ntfy":       {hasTitle: true, maxBytes: 3900},
 		"pushbullet": {hasTitle: true, maxBytes: 4000},
 		"pushover":   {hasTitle: true, maxBytes: 1000},
 		"rocketchat": {markup: true, maxBytes: 4000},
-		"teams":      {hasTitle: true, maxBytes: 8000},
-		"telegram":   {maxBytes: 3900},
+		"teams":      {hasTitle: true, markup: true, maxBytes: 8000},
+		"telegram":   {markup: true, maxBytes: 3900},
 		"zulip":      {markup: true, maxBytes: 8000},
 	}
 }
@@ -97,6 +97,10 @@ func parseURL(text string) (*url.URL, service, error) {
 		return nil, service{}, errors.New("is not a URL of shoutrrr, such as ntfy://ntfy.sh/my-topic")
 	}
 	s, ok := knownServices()[u.Scheme]
+	if ok && u.Scheme == "telegram" && parsesMarkup(u) {
+		return nil, s, errors.New("has the parameter parsemode, which is not supported: a text of an event could forge links, or be " +
+			"rejected; remove the parameter")
+	}
 	if ok {
 		return u, s, nil
 	}
@@ -111,6 +115,16 @@ func parseURL(text string) (*url.URL, service, error) {
 		return nil, s, fmt.Errorf("has the service %q, which is not supported: choose one of %s",
 			scheme, strings.Join(names, ", "))
 	}
+}
+
+// parsesMarkup reports whether Telegram parses HTML or Markdown in texts.
+func parsesMarkup(u *url.URL) bool {
+	for name, values := range u.Query() {
+		if strings.EqualFold(name, "parsemode") && !strings.EqualFold(strings.Join(values, ""), "none") {
+			return true
+		}
+	}
+	return false
 }
 
 // maxFile is the maximum size of a file with a URL.

@@ -433,7 +433,9 @@ func TestConfig_Problems(t *testing.T) {
 		"slack://" + secret + "@": "use a sink of type slack",
 		"mqtt://h/" + secret:      "use hubrelay-brokers",
 		"telegramm://" + secret:   "did you mean telegram://?",
-		"fax://" + secret:         "choose one of discord, googlechat, gotify,",
+
+		"telegram://12345:" + secret + "@telegram?chats=667&parseMode=HTML": "remove the parameter",
+		"fax://" + secret: "choose one of discord, googlechat, gotify,",
 	} {
 		err := (&Config{URLs: []string{text}}).Validate()
 		if err == nil || !strings.Contains(err.Error(), "urls.0 "+want) && !strings.Contains(err.Error(), want) ||
