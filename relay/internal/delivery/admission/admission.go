@@ -18,9 +18,9 @@ import (
 // ErrDisabled reports that no attempt may start, because the sink is disabled or paused.
 var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
 
-// ErrSetAside reports that a delivery should be scheduled without an attempt, because the destination fails, perhaps only for
+// ErrPostponed reports that a delivery should be scheduled without an attempt, because the destination fails, perhaps only for
 // its account, and deliveries of others wait behind it.
-var ErrSetAside = errors.New("the destination fails for the account of this delivery")
+var ErrPostponed = errors.New("the destination fails for the account of this delivery")
 
 // State is the state of a sink.
 type State interface {
@@ -82,7 +82,7 @@ func New(stopping context.Context, o Options) *Admission {
 }
 
 // Acquire completes a permit. It waits for the backlog, the circuit breaker, the rate and a slot, and then checks all
-// of them again. It returns [ErrDisabled] when the sink is disabled, and perhaps [ErrSetAside]. After an error, the permit is
+// of them again. It returns [ErrDisabled] when the sink is disabled, and perhaps [ErrPostponed]. After an error, the permit is
 // empty.
 func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 	for p.a = a; ; {
@@ -140,7 +140,7 @@ func (a *Admission) waitOpen(ctx context.Context, p *Permit, changed <-chan stru
 	if err := a.backlog.wait(ctx, changed); err != nil {
 		return err
 	}
-	return a.breaker.wait(ctx, p.Account, p.CanSetAside, changed)
+	return a.breaker.wait(ctx, p.Account, p.CanPostpone, changed)
 }
 
 // acquireToken returns false when changed is closed first.
@@ -190,11 +190,11 @@ func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remainin
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
 // FindSuspect returns the account for which alone the destination may fail, because all of the last attempts were of this account. ok is
-// false if there is none, or if its deliveries may be set aside already.
+// false if there is none, or if its deliveries may be postponed already.
 func (a *Admission) FindSuspect() (account string, ok bool) { return a.breaker.findSuspect() }
 
-// AllowSetAside allows that Acquire and WaitOpen return [ErrSetAside] for a limited number of deliveries of a suspect account.
-func (a *Admission) AllowSetAside(account string) { a.breaker.allowSetAside(account) }
+// AllowPostponing allows that Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of a suspect account.
+func (a *Admission) AllowPostponing(account string) { a.breaker.allowPostponing(account) }
 
 // ProbeNow allows the next probe of a failing destination at once.
 func (a *Admission) ProbeNow() { a.breaker.probeNow() }

@@ -20,9 +20,9 @@ const (
 
 	// suspectFailures is the number of consecutive failures of one account after which only this account may be the cause.
 	suspectFailures = 3
-	// maxSetAside is the maximum number of deliveries of a suspect account that are set aside until the next check whether
+	// maxPostponed is the maximum number of deliveries of a suspect account that are postponed until the next check whether
 	// others wait.
-	maxSetAside = 1000
+	maxPostponed = 1000
 )
 
 // breaker is the circuit breaker of a sink on this node. While the destination fails, deliveries stay in their queue,
@@ -31,7 +31,7 @@ const (
 //
 // If the last attempts were all of one account, their content may be the cause, and the deliveries of others would wait
 // behind them. Then a delivery of another account may probe at once. If others wait, the caller also allows
-// that the deliveries of the suspect account are set aside.
+// that the deliveries of the suspect account are postponed.
 type breaker struct {
 	now func() time.Time
 	// wake is called without the lock when an attempt may start after a time.
@@ -50,7 +50,7 @@ type breaker struct {
 
 	failedAccount   string // of the last failure
 	accountFailures int    // consecutive failures of failedAccount
-	mayBeSetAside   int    // number of deliveries of failedAccount that may be set aside
+	postponable     int    // number of deliveries of failedAccount that may be postponed
 }
 
 func newBreaker(now func() time.Time) *breaker {
@@ -85,20 +85,20 @@ func (b *breaker) waitTimeLocked(account string) time.Duration {
 
 func (b *breaker) hasSuspectLocked() bool { return b.isOpen && b.accountFailures >= suspectFailures }
 
-// findSuspect returns the account of the last attempts, if all of them were of one, and if none of its deliveries may be set aside
+// findSuspect returns the account of the last attempts, if all of them were of one, and if none of its deliveries may be postponed
 // yet.
 func (b *breaker) findSuspect() (account string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.failedAccount, b.hasSuspectLocked() && b.mayBeSetAside == 0
+	return b.failedAccount, b.hasSuspectLocked() && b.postponable == 0
 }
 
-// allowSetAside allows that up to maxSetAside deliveries of the account are set aside, if it is still suspect.
-func (b *breaker) allowSetAside(account string) {
+// allowPostponing allows that up to maxPostponed deliveries of the account are postponed, if it is still suspect.
+func (b *breaker) allowPostponing(account string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hasSuspectLocked() && account == b.failedAccount {
-		b.mayBeSetAside = maxSetAside
+		b.postponable = maxPostponed
 		b.signalLocked()
 	}
 }
@@ -120,9 +120,9 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 	return min(n, 1), 0
 }
 
-// wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrSetAside] for a
-// delivery of a suspect account if the caller can set it aside.
-func (b *breaker) wait(ctx context.Context, account string, canSetAside bool, stop <-chan struct{}) error {
+// wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrPostponed] for a
+// delivery of a suspect account if the caller can postpone it.
+func (b *breaker) wait(ctx context.Context, account string, canPostpone bool, stop <-chan struct{}) error {
 	for {
 		b.mu.Lock()
 		isOpen, isProbing, wait, changed := b.isOpen, b.isProbing, b.waitTimeLocked(account), b.changed
@@ -130,10 +130,10 @@ func (b *breaker) wait(ctx context.Context, account string, canSetAside bool, st
 			b.mu.Unlock()
 			return nil
 		}
-		if canSetAside && b.mayBeSetAside > 0 && account == b.failedAccount {
-			b.mayBeSetAside--
+		if canPostpone && b.postponable > 0 && account == b.failedAccount {
+			b.postponable--
 			b.mu.Unlock()
-			return ErrSetAside
+			return ErrPostponed
 		}
 		b.mu.Unlock()
 		if isProbing {
@@ -190,11 +190,11 @@ func (b *breaker) recordAttempt(account string, isProbe, counts bool, err error)
 func (b *breaker) countFailureLocked(account string, failed bool) {
 	switch {
 	case !failed:
-		b.accountFailures, b.mayBeSetAside = 0, 0
+		b.accountFailures, b.postponable = 0, 0
 	case account == b.failedAccount:
 		b.accountFailures++
 	default:
-		b.failedAccount, b.accountFailures, b.mayBeSetAside = account, 1, 0
+		b.failedAccount, b.accountFailures, b.postponable = account, 1, 0
 	}
 }
 

@@ -152,10 +152,10 @@ func TestBreaker_Suspect(t *testing.T) {
 		}
 		b.recordAttempt(account, isProbe, true, errServer)
 	}
-	wait := func(account string, canSetAside bool) error {
+	wait := func(account string, canPostpone bool) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		return b.wait(ctx, account, canSetAside, nil)
+		return b.wait(ctx, account, canPostpone, nil)
 	}
 	expectSuspect := func(want string) {
 		t.Helper()
@@ -176,23 +176,23 @@ func TestBreaker_Suspect(t *testing.T) {
 	if _, ok := b.tryEnter("bad"); ok || !errors.Is(wait("bad", true), context.Canceled) {
 		t.Fatal("the suspect need not wait")
 	}
-	b.allowSetAside("other")
+	b.allowPostponing("other")
 	if !errors.Is(wait("bad", true), context.Canceled) {
-		t.Fatal("the wrong account may be set aside")
+		t.Fatal("the wrong account may be postponed")
 	}
-	b.allowSetAside("bad")
-	for range maxSetAside {
-		if err := wait("bad", true); !errors.Is(err, ErrSetAside) {
+	b.allowPostponing("bad")
+	for range maxPostponed {
+		if err := wait("bad", true); !errors.Is(err, ErrPostponed) {
 			t.Fatalf("got %v", err)
 		}
 	}
 	if !errors.Is(wait("bad", true), context.Canceled) {
-		t.Fatal("more than the maximum may be set aside")
+		t.Fatal("more than the maximum may be postponed")
 	}
-	b.allowSetAside("bad")
+	b.allowPostponing("bad")
 	expectSuspect("") // nothing is to be allowed
 	if !errors.Is(wait("bad", false), context.Canceled) {
-		t.Fatal("a batch was set aside")
+		t.Fatal("a batch was postponed")
 	}
 
 	fail("good", true) // it does not wait, but the destination fails for it too
@@ -205,7 +205,7 @@ func TestBreaker_Suspect(t *testing.T) {
 		fail("bad", true)
 	}
 	expectSuspect("bad")
-	b.allowSetAside("bad")
+	b.allowPostponing("bad")
 	if probe, ok := b.tryEnter("good"); !probe || !ok || wait("good", true) == nil {
 		t.Fatal("want one probe at a time")
 	}

@@ -10,8 +10,8 @@ import (
 type Permit struct {
 	// Account is the account of the delivery, which must be set before the attempt starts.
 	Account string
-	// CanSetAside is set if Acquire may return [ErrSetAside].
-	CanSetAside bool
+	// CanPostpone is set if Acquire may return [ErrPostponed].
+	CanPostpone bool
 
 	a                 *Admission
 	hasToken, hasSlot bool
@@ -57,7 +57,7 @@ func (p *Permit) Cancel() {
 	if p.hasToken {
 		p.a.bucket.releaseTokens(1)
 	}
-	*p = Permit{Account: p.Account, CanSetAside: p.CanSetAside, a: p.a}
+	*p = Permit{Account: p.Account, CanPostpone: p.CanPostpone, a: p.a}
 }
 
 // Reservation is capacity for retries that are about to be claimed.

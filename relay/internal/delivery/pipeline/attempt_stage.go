@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// setAsideDelay is the delay of a delivery that is set aside.
-const setAsideDelay = time.Minute
+// postponedDelay is the delay of a delivery that is postponed.
+const postponedDelay = time.Minute
 
 // admitStage waits until an attempt may start, and ends the permit after the attempt.
 type admitStage struct {
@@ -24,14 +24,14 @@ type admitStage struct {
 }
 
 func (s *admitStage) Handle(ctx context.Context, it *Item) error {
-	it.Permit.Account, it.Permit.CanSetAside = accountOf(&it.Delivery), it.Claim == nil
+	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), it.Claim == nil
 	switch {
 	case !it.Permit.IsComplete():
 		err := s.admission.Acquire(ctx, &it.Permit)
-		if errors.Is(err, admission.ErrSetAside) {
+		if errors.Is(err, admission.ErrPostponed) {
 			s.checkSuspect(ctx)
 			it.Record = store.NewRecord(it.Delivery, time.Time{})
-			return it.Origin.Retry(ctx, it, setAsideDelay)
+			return it.Origin.Retry(ctx, it, postponedDelay)
 		}
 		if err != nil {
 			return err
@@ -47,7 +47,7 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 	return err
 }
 
-// checkSuspect allows that deliveries of a suspect account are set aside if the queue has deliveries of others.
+// checkSuspect allows that deliveries of a suspect account are postponed if the queue has deliveries of others.
 func (s *admitStage) checkSuspect(ctx context.Context) {
 	account, ok := s.admission.FindSuspect()
 	if !ok || s.opts.HasOtherAccounts == nil {
@@ -57,7 +57,7 @@ func (s *admitStage) checkSuspect(ctx context.Context) {
 	if err != nil || !others { // the next failed attempt checks it again
 		return
 	}
-	s.admission.AllowSetAside(account)
+	s.admission.AllowPostponing(account)
 	if _, ok := s.warnings.Allow(); ok {
 		s.opts.Log.Warn("destination of the sink fails for one account, its deliveries are scheduled and others continue",
 			"account_id", account)

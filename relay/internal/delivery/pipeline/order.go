@@ -100,8 +100,8 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 
 // holdFresh schedules a fresh delivery after those with its key. Without one, it returns false.
 func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held bool, err error) {
-	it.Permit.Account, it.Permit.CanSetAside = accountOf(&it.Delivery), true
-	if err := s.admission.WaitOpen(ctx, &it.Permit); err != nil && !errors.Is(err, admission.ErrSetAside) {
+	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), true
+	if err := s.admission.WaitOpen(ctx, &it.Permit); err != nil && !errors.Is(err, admission.ErrPostponed) {
 		return false, err
 	}
 	r := store.NewRecord(it.Delivery, time.Time{})
