@@ -78,7 +78,7 @@ func TestConfig_Validate(t *testing.T) {
 		{NATS, base[NATS] + `,"subject":"$JS.API"`, "subjects that begin with $ are reserved by the server"},
 		{NATS, base[NATS] + `,"subject":"a.>"`, "a subject must not contain white space, '*' or '>'"},
 		{AMQP, base[AMQP] + `,"routing_key":"a.#"`, "a routing key must not contain white space, '*' or '#'"},
-		{MQTT, base[MQTT] + `,"topic":"a/+"`, "a topic must not contain control characters, '+' or '#'"},
+		{MQTT, base[MQTT] + `,"topic":"a/+"`, "a topic must not contain control characters, noncharacters, '+' or '#'"},
 		{MQTT, base[MQTT] + `,"topic":"$SYS/x"`, "topics that begin with $ are reserved by the broker"},
 		{Redis, `"addresses":["a","b"]`, "set cluster: true, or set sentinel_master to the master that they watch"},
 		{

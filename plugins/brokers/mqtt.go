@@ -40,8 +40,8 @@ var mqttTopic = nameRule{
 		if text == "" {
 			return errors.New("a topic must not be empty")
 		}
-		return checkRunes(func(r rune) bool { return r >= ' ' && r != '+' && r != '#' },
-			"a topic must not contain control characters, '+' or '#'")(text)
+		return checkRunes(func(r rune) bool { return replaceForbidden(r) == r && r != '+' && r != '#' },
+			"a topic must not contain control characters, noncharacters, '+' or '#'")(text)
 	},
 }
 

@@ -3,8 +3,10 @@ package brokers
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
 
+	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho/session"
 	"github.com/eclipse/paho.golang/paho/session/state"
@@ -49,5 +51,22 @@ func TestMQTTSession_FailsPendingMessages(t *testing.T) {
 	err := s.AddToSession(t.Context(), &packets.Publish{QoS: 1}, responses[0])
 	if !errors.Is(err, session.ErrNoConnection) {
 		t.Errorf("after the end: got %v", err)
+	}
+}
+
+// A broker may close the connection for some characters, which then end all attempts in progress.
+func TestMQTTPublish_ReplacesForbiddenCharacters(t *testing.T) {
+	t.Parallel()
+	m := message.NewMessage("1", nil)
+	m.Metadata = message.Metadata{headerHub: "a\x00\x1f\x7f\u0085\ufdd0\ufdef\ufffe\U0001ffff\U0010fffez \u00e4\U0001f600"}
+	got := newMQTTPublish("topic", m).Properties.User
+	want := "a" + strings.Repeat("\ufffd", 9) + "z \u00e4\U0001f600"
+	if len(got) != 1 || got[0].Value != want {
+		t.Errorf("got %+q, want %+q", got, want)
+	}
+	for _, topic := range []string{"a\x7f", "a\u0085", "a\uffff", "a+", "#"} {
+		if mqttTopic.check(topic) == nil {
+			t.Errorf("topic %q is accepted", topic)
+		}
 	}
 }

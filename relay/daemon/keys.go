@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -35,10 +36,11 @@ func checkKeySpec(name string, spec adminapi.KeySpec) error {
 		Name: name, AccountID: spec.AccountID, Hubs: spec.Hubs, Capabilities: spec.Capabilities, Topics: spec.Topics,
 		Networks: spec.Networks, Expires: spec.ExpiresAt,
 	})
-	if err != nil {
-		return errors.New(describeProblems(err))
+	var problems yamldoc.Problems
+	if errors.As(err, &problems) {
+		return errors.New(describeProblems(err)) // on one line
 	}
-	return nil
+	return err
 }
 
 func configuredKeys(keys []config.Key) []keymanager.ConfiguredKey {

@@ -89,8 +89,8 @@ func (d *Daemon) startPublicListener(
 
 func (d *Daemon) newPublisher(s *stores) *ingest.Publisher {
 	return ingest.NewPublisher(ingest.PublisherOptions{
-		Decoder: d.newDecoder(), Log: s.log, Quotas: d.newQuotas(s), CheckRoom: s.monitor.Check,
-		TakeRoom: s.monitor.TakeRoom, Accepted: d.metrics.Accepted,
+		Decoder: d.newDecoder(), Log: s.log, Quotas: d.newQuotas(s), Room: s.monitor,
+		Accepted: d.metrics.Accepted,
 	})
 }
 

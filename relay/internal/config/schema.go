@@ -302,47 +302,59 @@ func fieldLayer(fields []*field) map[string]any {
 	return m
 }
 
-// fromLayer is the inverse of toLayer: it sets v to a value that the schema has converted. Keys that are missing keep
-// their value. An error is a mistake in this package.
+// fromLayer sets v to a value that the schema has converted, or that toLayer has returned. Keys that are missing keep their value.
+// An error is a mistake in this package.
 func (n *node) fromLayer(x any, v reflect.Value) error {
-	switch n.kind {
-	case kindObject:
-		m, _ := x.(map[string]any)
-		return setFields(n.fields, m, driverSettings(v))
-	case kindSinks: // filled by loadSinks
+	given := reflect.ValueOf(x)
+	switch {
+	case x == nil || n.kind == kindSinks: // an invalid item of a list, which was reported; loadSinks fills the sinks
 		return nil
-	case kindNamed, kindMap:
-		m, _ := x.(map[string]any)
-		v.Set(reflect.MakeMapWithSize(v.Type(), len(m)))
-		for key, value := range m {
-			item := reflect.New(v.Type().Elem()).Elem()
-			if err := n.elem.fromLayer(value, item); err != nil {
-				return fmt.Errorf("%s: %w", key, err)
-			}
-			v.SetMapIndex(reflect.ValueOf(key), item)
+	case n.kind == kindObject:
+		m, ok := x.(map[string]any)
+		if !ok {
+			return fmt.Errorf("%s cannot hold %s", v.Type(), given.Type())
 		}
-		return nil
-	case kindList:
-		list, _ := x.([]any)
-		v.Set(reflect.MakeSlice(v.Type(), len(list), len(list)))
-		for i, value := range list {
-			if err := n.elem.fromLayer(value, v.Index(i)); err != nil {
+		return setFields(n.fields, m, driverSettings(v))
+	case (n.kind == kindNamed || n.kind == kindMap) && given.Kind() == reflect.Map:
+		return n.setMap(given, v)
+	case n.kind == kindList && given.Kind() == reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), given.Len(), given.Len()))
+		for i := range given.Len() {
+			if err := n.elem.fromLayer(given.Index(i).Interface(), v.Index(i)); err != nil {
 				return fmt.Errorf("[%d]: %w", i, err)
 			}
 		}
 		return nil
 	}
-	if x == nil { // an invalid item of a list, which was reported
-		return nil
-	}
-	given := reflect.ValueOf(x)
-	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && n.kind == kindText {
+	if text, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok && n.kind == kindText && given.Kind() == reflect.String {
 		return text.UnmarshalText([]byte(given.String()))
 	}
-	if !given.CanConvert(v.Type()) {
+	return setScalar(given, v)
+}
+
+func (n *node) setMap(given, v reflect.Value) error {
+	v.Set(reflect.MakeMapWithSize(v.Type(), given.Len()))
+	for _, key := range given.MapKeys() {
+		item := reflect.New(v.Type().Elem()).Elem()
+		if err := n.elem.fromLayer(given.MapIndex(key).Interface(), item); err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		v.SetMapIndex(key.Convert(v.Type().Key()), item)
+	}
+	return nil
+}
+
+func setScalar(given, v reflect.Value) error {
+	switch {
+	case given.Type().AssignableTo(v.Type()):
+		v.Set(given)
+	case given.CanInt() && v.CanInt() && !v.OverflowInt(given.Int()):
+		v.SetInt(given.Int())
+	case given.Kind() == v.Kind() && given.CanConvert(v.Type()):
+		v.Set(given.Convert(v.Type()))
+	default:
 		return fmt.Errorf("%s cannot hold %s", v.Type(), given.Type())
 	}
-	v.Set(given.Convert(v.Type()))
 	return nil
 }
 

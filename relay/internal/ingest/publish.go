@@ -55,18 +55,28 @@ type Quotas interface {
 	Take(ctx context.Context, c quota.Client, a quota.Amount) error
 }
 
+// Room is the room in the storage. Its methods return the error for publishers if there is none. They are called concurrently and do
+// not block.
+type Room interface {
+	// CheckPublisher reports whether a publisher may store anything.
+	CheckPublisher(name string) error
+	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
+	TakeRoom(name string, bytes int64) error
+}
+
+type endlessRoom struct{}
+
+func (endlessRoom) CheckPublisher(string) error  { return nil }
+func (endlessRoom) TakeRoom(string, int64) error { return nil }
+
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
 	Decoder *Decoder
 	Log     Log
 	// Quotas limits what clients publish. Nil sets no limit.
 	Quotas Quotas
-	// CheckRoom returns the error for publishers while the storage is full. It is called concurrently and does not
-	// block. Nil means that there is always room.
-	CheckRoom func() error
-	// TakeRoom counts the bytes that a client is about to store, and returns the error for publishers if it may not. It is called
-	// concurrently and does not block. Nil means that there is always room.
-	TakeRoom func(client string, size int64) error
+	// Room is the room in the storage. Nil means that there is always room.
+	Room Room
 	// Accepted is called with the topic of each stored notification, except for repeats. It is called concurrently and
 	// does not block. It may be nil.
 	Accepted func(topic string)
@@ -85,11 +95,8 @@ type Publisher struct {
 
 // NewPublisher returns a publisher that stores what the decoder accepts in the log, within the quotas.
 func NewPublisher(o PublisherOptions) *Publisher {
-	if o.CheckRoom == nil {
-		o.CheckRoom = func() error { return nil }
-	}
-	if o.TakeRoom == nil {
-		o.TakeRoom = func(string, int64) error { return nil }
+	if o.Room == nil {
+		o.Room = endlessRoom{}
 	}
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
@@ -118,7 +125,8 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if problem := checkIdempotencyKey(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
-	if err := pub.opts.CheckRoom(); err != nil {
+	client := clientOf(p)
+	if err := pub.opts.Room.CheckPublisher(client); err != nil {
 		return nil, err
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
@@ -135,8 +143,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
-	client := clientOf(p)
-	if err := pub.opts.TakeRoom(client, storedSize(ns)); err != nil {
+	if err := pub.opts.Room.TakeRoom(client, storedSize(ns)); err != nil {
 		return nil, err
 	}
 	a := eventlog.AppendRequest{

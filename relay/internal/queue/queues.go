@@ -149,17 +149,18 @@ func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (
 	key := Key(s.keys, sink, partition)
 	for next := "-"; next != ""; {
 		var err error
-		if next, err = s.countAccountsFrom(ctx, key, next, counts); err != nil {
+		if next, err = s.countAccountsFrom(ctx, key, next, countPage, counts); err != nil {
 			return nil, err
 		}
 	}
 	return counts, nil
 }
 
-// countAccountsFrom adds the entries of one page, which begins at an ID, to counts. It returns the beginning of the next page, or
-// "" at the end.
-func (s *Store) countAccountsFrom(ctx context.Context, key, id string, counts map[string]int64) (next string, err error) {
-	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, countPage).Slice()
+// countAccountsFrom adds up to maxEntries entries from an ID to counts. It returns where the rest begins, or "" at the end.
+func (s *Store) countAccountsFrom(
+	ctx context.Context, key, id string, maxEntries int, counts map[string]int64,
+) (next string, err error) {
+	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, maxEntries).Slice()
 	if err == nil && len(reply)%2 == 0 {
 		err = redisconn.ErrUnexpectedReply
 	}
@@ -175,8 +176,12 @@ func (s *Store) countAccountsFrom(ctx context.Context, key, id string, counts ma
 	return next, nil
 }
 
-// maxSearchedPages is the maximum number of pages of a queue that [Store.HasOtherAccounts] reads.
-const maxSearchedPages = 40
+const (
+	// searchPage is the number of entries of a page that [Store.HasOtherAccounts] reads. Most often the first one is enough.
+	searchPage = 50
+	// maxSearchedPages is the maximum number of such pages of a queue.
+	maxSearchedPages = 400
+)
 
 // HasOtherAccounts reports whether a sink's queues have entries of other accounts among their first 20,000 entries each.
 func (s *Store) HasOtherAccounts(ctx context.Context, sink, account string) (bool, error) {
@@ -185,7 +190,7 @@ func (s *Store) HasOtherAccounts(ctx context.Context, sink, account string) (boo
 		next := "-"
 		for range maxSearchedPages {
 			var err error
-			if next, err = s.countAccountsFrom(ctx, key, next, counts); err != nil {
+			if next, err = s.countAccountsFrom(ctx, key, next, searchPage, counts); err != nil {
 				return false, err
 			}
 			delete(counts, account)

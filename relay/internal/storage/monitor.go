@@ -59,7 +59,7 @@ type Monitor struct {
 	used atomic.Int64
 	max  atomic.Int64
 
-	shares shares
+	shares roomShares
 
 	mu         sync.Mutex // of Measure
 	logged     time.Time
@@ -138,15 +138,11 @@ func (m *Monitor) Measure(ctx context.Context) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	memory, err := m.opts.Read(ctx)
-	if err == nil {
-		m.used.Store(memory.Used)
-		m.max.Store(memory.Max)
-	}
-	maxMemory := float64(m.max.Load())
-	m.shares.beginInterval(maxMemory, maxMemory*m.opts.Limit-float64(m.used.Load()), time.Now())
 	if err != nil {
 		return
 	}
+	m.used.Store(memory.Used)
+	m.max.Store(memory.Max)
 	ratio := 0.0
 	if memory.Max > 0 {
 		ratio = float64(memory.Used) / float64(memory.Max)
@@ -157,6 +153,8 @@ func (m *Monitor) Measure(ctx context.Context) {
 		limit -= resumeMargin
 	}
 	full := ratio >= limit
+	maxMemory := float64(memory.Max)
+	m.shares.beginInterval(float64(memory.Used), maxMemory*m.opts.Limit, maxMemory, full)
 	m.opts.Observer.StorageUsed(ratio, full)
 	switch {
 	case full:

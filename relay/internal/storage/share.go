@@ -1,93 +1,123 @@
 package storage
 
 import (
+	"math"
 	"sync"
-	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
-	// activeTime is the time after a request for which a client counts as active.
-	activeTime = time.Hour
-	// reserve is the share of the memory before the limit that is kept for clients that store little.
-	reserve = 0.02
-	// While several clients are active, each may store a fourth of the room before the reserve per interval, or less if there are more
-	// than four. Of the reserve, it may store a small part, so clients that store little can store as long as there is room.
-	minRoomDivisor    = 4
-	minReserveDivisor = 64
-	// minShare is the minimum number of bytes that a client may store per interval, so that publishing stops only at the limit.
-	minShare = 8 << 10
+	// roomDivisor determines the part of the room that a publisher may store on a node per interval.
+	roomDivisor = 4
+	// quietDivisor determines the part of what was stored recently up to which a publisher is quiet.
+	quietDivisor = 10
+	// recentDecay is the factor per interval for what was stored earlier. After ten minutes a third is left.
+	recentDecay = 1 - 1.0/600
+	// quietReserve is the part of the memory above the limit that only quiet publishers may use.
+	quietReserve = 0.2
+	// forgetBelow is the number of bytes below which a publisher is forgotten.
+	forgetBelow = 100
 )
 
-// shares divides the room that is left between the clients of a node. A client that fills Redis would otherwise stop all others,
-// and use up all room that becomes free.
-type shares struct {
-	mu sync.Mutex
-	// share is the number of bytes that a client may store until the next measurement. 0 is no limit.
-	share    int64
-	interval int // counts the measurements
-	clients  map[string]*client
+// roomShares divides the room that is left between the publishers of this node. One that fills Redis would otherwise stop all
+// others, and use all room that becomes free.
+type roomShares struct {
+	mu         sync.Mutex
+	hasLimit   bool
+	isFull     bool
+	room       float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
+	allRoom    float64 // bytes until the end of the reserve
+	recent     float64 // bytes that all publishers have stored recently
+	publishers map[string]*usage
 }
 
-// client is a client that was active within activeTime.
-type client struct {
-	activeAt time.Time
-	interval int
-	stored   int64 // in this interval
+// usage is what a publisher has stored, in bytes.
+type usage struct {
+	interval float64 // since the last measurement
+	recent   float64
 }
 
-// beginInterval starts an interval after a measurement. maxMemory is 0 without a limit, and room the number of bytes until publishing
-// stops.
-func (s *shares) beginInterval(maxMemory, room float64, now time.Time) {
+// beginInterval starts an interval after a measurement.
+func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.interval++
-	s.share = 0
-	for name, c := range s.clients {
-		if now.Sub(c.activeAt) > activeTime {
-			delete(s.clients, name)
-		}
+	s.hasLimit, s.isFull = maxMemory > 0, isFull
+	s.room = limit - used
+	s.allRoom = s.room + (maxMemory-limit)*quietReserve
+	if isFull {
+		s.room = s.allRoom
 	}
-	if maxMemory > 0 {
-		n := float64(len(s.clients))
-		s.share = max(int64(max(room-maxMemory*reserve, 0)/max(minRoomDivisor, n)+room/max(minReserveDivisor, n)), minShare)
+	s.recent *= recentDecay
+	for name, u := range s.publishers {
+		u.interval, u.recent = 0, u.recent*recentDecay
+		if u.recent < forgetBelow {
+			delete(s.publishers, name)
+		}
 	}
 }
 
-// takeRoom reports whether the client may store size bytes, and counts them.
-func (s *shares) takeRoom(name string, size int64, now time.Time) bool {
+// mayPublish reports whether a publisher may store anything.
+func (s *roomShares) mayPublish(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := s.clients[name]
-	if c == nil {
-		if s.clients == nil {
-			s.clients = make(map[string]*client)
+	return !s.isFull || s.isQuietLocked(s.publishers[name])
+}
+
+func (s *roomShares) isQuietLocked(u *usage) bool {
+	return u == nil || u.recent <= s.recent/quietDivisor
+}
+
+// takeRoom reports whether a publisher may store bytes, and counts them. The first request of an interval may use all of the
+// room, so that large requests are possible, and the limit is reached.
+func (s *roomShares) takeRoom(name string, bytes float64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.publishers[name]
+	share := s.room / roomDivisor
+	if u == nil || u.interval == 0 {
+		share = s.allRoom
+	}
+	if !s.hasLimit {
+		share = math.Inf(1)
+	}
+	if u == nil {
+		if s.publishers == nil {
+			s.publishers = make(map[string]*usage)
 		}
-		c = &client{}
-		s.clients[name] = c
+		u = &usage{}
+		s.publishers[name] = u
 	}
-	if c.interval != s.interval {
-		c.interval, c.stored = s.interval, 0
-	}
-	c.activeAt = now
-	if s.share > 0 && len(s.clients) > 1 && c.stored+size > s.share {
+	if s.isFull && !s.isQuietLocked(u) || u.interval+bytes > share {
 		return false
 	}
-	c.stored += size
+	u.interval += bytes
+	u.recent += bytes
+	s.recent += bytes
 	return true
 }
 
-// TakeRoom counts bytes that a client is about to store. It returns a *[relay.Error] with the code 503.storage-full if the memory is
-// nearly full and the client has used its share of the rest since the last measurement. A client that is alone on this node has no
-// limit.
-func (m *Monitor) TakeRoom(client string, size int64) error {
-	if m.shares.takeRoom(client, size, time.Now()) {
+// CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage is
+// full, a quiet publisher may still store events: one that has stored at most a tenth of all on this node recently.
+func (m *Monitor) CheckPublisher(name string) error {
+	if m.shares.mayPublish(name) {
 		return nil
+	}
+	return m.Check()
+}
+
+// TakeRoom counts bytes that a publisher is about to store. It returns a *[relay.Error] with the code 503.storage-full if they exceed
+// a quarter of the room that is left, together with those since the last measurement. Copies for sinks do not count.
+func (m *Monitor) TakeRoom(name string, bytes int64) error {
+	if m.shares.takeRoom(name, float64(bytes)) {
+		return nil
+	}
+	if err := m.Check(); err != nil {
+		return err
 	}
 	return newShareError()
 }
 
 func newShareError() *relay.Error {
-	return NewFullError("the storage of the relay is nearly full, and this account has used its share of the rest")
+	return NewFullError("this account stores events too fast for the room that is left in the storage of the relay")
 }

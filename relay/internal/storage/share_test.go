@@ -4,76 +4,114 @@ import (
 	"bytes"
 	"errors"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// A client that stores as much as it may never fills the memory, so a quiet one can always store its events.
-func TestMonitor_TakeRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const (
-			maxMemory = 32 << 20
-			event     = 2 << 10
-		)
-		memory := redisconn.Memory{Used: maxMemory / 2, Max: maxMemory}
-		m, _ := newTestMonitor(new(bytes.Buffer), func() (redisconn.Memory, error) { return memory, nil })
-		m.Measure(t.Context())
-		store := func(client string) bool {
-			err := m.TakeRoom(client, event)
-			var public *relay.Error
-			if err != nil && (!errors.As(err, &public) || public.Code != relay.CodeStorageFull) {
-				t.Fatalf("got error %v, want %s", err, relay.CodeStorageFull)
-			}
-			if err == nil {
-				memory.Used += event
-			}
-			return err == nil
-		}
-		for range 10_000 { // alone
-			if !store("flood") {
-				t.Fatal("a client that is alone has a limit")
-			}
-		}
-		memory.Used = maxMemory / 2
-		for second := range 600 {
-			if !store("quiet") {
-				t.Fatalf("the quiet client was rejected in second %d", second)
-			}
-			stored := 0
-			for store("flood") {
-				if stored++; stored > 10_000 {
-					t.Fatal("a client has no limit")
-				}
-			}
-			time.Sleep(time.Second)
-			m.Measure(t.Context())
-			if m.Check() != nil {
-				t.Fatalf("publishing stopped in second %d", second)
-			}
-			memory.Used = max(memory.Used-100*event, 0) // the log is trimmed
-		}
-		if memory.Used < maxMemory*80/100 {
-			t.Errorf("only %d bytes of %d are used", memory.Used, maxMemory)
-		}
-		time.Sleep(activeTime + time.Second)
-		m.Measure(t.Context())
-		if !store("flood") || m.TakeRoom("flood", maxMemory) != nil {
-			t.Error("a client that is alone again has a limit")
-		}
-	})
+const testMemory = 32 << 20
+
+// shareRig is a monitor whose events take memory, and in which nothing is trimmed.
+type shareRig struct {
+	t      *testing.T
+	m      *Monitor
+	memory redisconn.Memory
 }
 
-// Without a limit of the memory, clients have none.
+func newShareRig(t *testing.T, used, maxMemory int64) *shareRig {
+	r := &shareRig{t: t, memory: redisconn.Memory{Used: used, Max: maxMemory}}
+	r.m, _ = newTestMonitor(new(bytes.Buffer), func() (redisconn.Memory, error) { return r.memory, nil })
+	r.m.Measure(t.Context())
+	return r
+}
+
+// store reports whether a publisher may store an event.
+func (r *shareRig) store(publisher string, size int64) bool {
+	r.t.Helper()
+	err := r.m.CheckPublisher(publisher)
+	if err == nil {
+		err = r.m.TakeRoom(publisher, size)
+	}
+	var public *relay.Error
+	if err != nil && (!errors.As(err, &public) || public.Code != relay.CodeStorageFull) {
+		r.t.Fatalf("got error %v, want %s", err, relay.CodeStorageFull)
+	}
+	if err == nil {
+		r.memory.Used += size
+	}
+	return err == nil
+}
+
+// Publishers that flood the storage stop at the limit. A quiet one may store more for a while, but not all of the rest.
+func TestMonitor_TakeRoom(t *testing.T) {
+	t.Parallel()
+	for _, floods := range [][]string{{"flood"}, {"flood", "second", "third"}} {
+		r := newShareRig(t, testMemory/2, testMemory)
+		quietUntil := 0
+		for second := range 2000 {
+			if r.store("quiet", 500) {
+				quietUntil = second
+			}
+			for _, name := range floods {
+				for n := 0; r.store(name, 2<<10); n++ {
+					if n > 10_000 {
+						t.Fatal("there is no limit")
+					}
+				}
+			}
+			r.m.Measure(t.Context())
+			if used := float64(r.memory.Used) / testMemory; used > 0.925 {
+				t.Fatalf("%.1f %% are used in second %d", used*100, second)
+			}
+		}
+		if used := float64(r.memory.Used) / testMemory; used < 0.9 || r.m.Check() == nil {
+			t.Errorf("only %.1f %% are used, and publishing continues", used*100)
+		}
+		if quietUntil < 600 {
+			t.Errorf("the quiet publisher was rejected after %d s", quietUntil)
+		}
+	}
+}
+
+// Large requests are possible while there is room for them, and many publishers do not lower it.
+func TestMonitor_TakeRoomForLargeRequests(t *testing.T) {
+	t.Parallel()
+	r := newShareRig(t, testMemory*8/10, testMemory)
+	for i := range 1000 {
+		r.store(string(rune('a'+i)), 100)
+	}
+	if !r.store("large", 1<<20) || r.store("large", 1<<20) {
+		t.Error("want one large request per interval")
+	}
+	r.m.Measure(t.Context())
+	if !r.store("large", 1<<20) || r.store("larger", 8<<20) {
+		t.Error("want as many large requests as there is room for")
+	}
+}
+
+// Without a limit of the memory, publishers have none.
 func TestMonitor_TakeRoomWithoutLimit(t *testing.T) {
 	t.Parallel()
-	m, _ := newTestMonitor(new(bytes.Buffer), func() (redisconn.Memory, error) { return redisconn.Memory{Used: 1 << 40}, nil })
+	r := newShareRig(t, 1<<40, 0)
 	for range 3 {
-		if m.TakeRoom("a", 1<<40) != nil || m.TakeRoom("b", 1<<40) != nil {
-			t.Error("a client was rejected")
+		for range 2 {
+			if !r.store("a", 1<<40) {
+				t.Error("a publisher was rejected")
+			}
 		}
-		m.Measure(t.Context())
+		r.m.Measure(t.Context())
+	}
+}
+
+// Publishers that were active long ago need no memory.
+func TestMonitor_ForgetsPublishers(t *testing.T) {
+	t.Parallel()
+	r := newShareRig(t, 0, testMemory)
+	r.store("a", 1000)
+	for range 3600 {
+		r.m.Measure(t.Context())
+	}
+	if n := len(r.m.shares.publishers); n != 0 {
+		t.Errorf("%d publishers are known after an hour", n)
 	}
 }

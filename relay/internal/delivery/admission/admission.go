@@ -19,7 +19,7 @@ import (
 var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
 
 // ErrPostponed reports that a delivery should be scheduled without an attempt, because the destination fails, perhaps only for
-// its account, and deliveries of others wait behind it.
+// its account, and the queue has deliveries of others.
 var ErrPostponed = errors.New("the destination fails for the account of this delivery")
 
 // State is the state of a sink.
@@ -140,7 +140,8 @@ func (a *Admission) waitOpen(ctx context.Context, p *Permit, changed <-chan stru
 	if err := a.backlog.wait(ctx, changed); err != nil {
 		return err
 	}
-	return a.breaker.wait(ctx, p.Account, p.CanPostpone, changed)
+	canPostpone := p.CanPostpone && !a.backlog.isHalfFull()
+	return a.breaker.wait(ctx, p.Account, canPostpone, changed)
 }
 
 // acquireToken returns false when changed is closed first.
@@ -189,12 +190,12 @@ func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remainin
 // closed.
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
-// FindSuspect returns the account for which alone the destination may fail, because all of the last attempts were of this account. ok is
-// false if there is none, or if its deliveries may be postponed already.
-func (a *Admission) FindSuspect() (account string, ok bool) { return a.breaker.findSuspect() }
+// FindSuspect returns the account for which alone the destination may fail: the only account of the last failures. ok is false
+// if there is none, or if its deliveries may be postponed already.
+func (a *Admission) FindSuspect() (account Account, ok bool) { return a.breaker.findSuspect() }
 
-// AllowPostponing allows that Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of a suspect account.
-func (a *Admission) AllowPostponing(account string) { a.breaker.allowPostponing(account) }
+// AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of a suspect account.
+func (a *Admission) AllowPostponing(account Account) { a.breaker.allowPostponing(account) }
 
 // ProbeNow allows the next probe of a failing destination at once.
 func (a *Admission) ProbeNow() { a.breaker.probeNow() }

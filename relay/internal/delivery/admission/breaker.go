@@ -20,8 +20,8 @@ const (
 
 	// suspectFailures is the number of consecutive failures of one account after which only this account may be the cause.
 	suspectFailures = 3
-	// maxPostponed is the maximum number of deliveries of a suspect account that are postponed until the next check whether
-	// others wait.
+	// maxPostponed is the maximum number of deliveries of a suspect account that are postponed before the next check whether
+	// the queue has others.
 	maxPostponed = 1000
 )
 
@@ -29,9 +29,8 @@ const (
 // in order, and use no slot, no attempt and no memory of Redis. Scheduling them all would cost a write each and lose
 // their order. Single probes find out when the destination responds again.
 //
-// If the last attempts were all of one account, their content may be the cause, and the deliveries of others would wait
-// behind them. Then a delivery of another account may probe at once. If others wait, the caller also allows
-// that the deliveries of the suspect account are postponed.
+// If the last failures were all of one account, its events may be the cause. Then a delivery of another account may probe at
+// once. If the queue has such deliveries, the caller also lets the suspect account be postponed, so that they come first.
 type breaker struct {
 	now func() time.Time
 	// wake is called without the lock when an attempt may start after a time.
@@ -48,9 +47,9 @@ type breaker struct {
 	probeAt   time.Time     // earliest time of the next probe
 	changed   chan struct{} // closed and replaced at every change
 
-	failedAccount   string // of the last failure
-	accountFailures int    // consecutive failures of failedAccount
-	postponable     int    // number of deliveries of failedAccount that may be postponed
+	failedAccount   Account // of the last failure
+	accountFailures int     // consecutive failures of failedAccount
+	postponable     int     // number of deliveries of failedAccount that may be postponed
 }
 
 func newBreaker(now func() time.Time) *breaker {
@@ -62,7 +61,7 @@ func newBreaker(now func() time.Time) *breaker {
 
 // tryEnter reports whether an attempt of an account may start, and whether it is a probe. If it may, recordAttempt must
 // follow.
-func (b *breaker) tryEnter(account string) (isProbe, ok bool) {
+func (b *breaker) tryEnter(account Account) (isProbe, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.isOpen {
@@ -76,25 +75,27 @@ func (b *breaker) tryEnter(account string) (isProbe, ok bool) {
 }
 
 // waitTimeLocked returns the time until a probe of the account may start.
-func (b *breaker) waitTimeLocked(account string) time.Duration {
-	if b.hasSuspectLocked() && account != b.failedAccount {
+func (b *breaker) waitTimeLocked(account Account) time.Duration {
+	if b.hasSuspectLocked() && account.isKnown && account != b.failedAccount {
 		return 0
 	}
 	return b.probeAt.Sub(b.now())
 }
 
-func (b *breaker) hasSuspectLocked() bool { return b.isOpen && b.accountFailures >= suspectFailures }
+func (b *breaker) hasSuspectLocked() bool {
+	return b.isOpen && b.failedAccount.isKnown && b.accountFailures >= suspectFailures
+}
 
-// findSuspect returns the account of the last attempts, if all of them were of one, and if none of its deliveries may be postponed
-// yet.
-func (b *breaker) findSuspect() (account string, ok bool) {
+// findSuspect returns the only account of the last failures. ok is false if there is none, or if its deliveries may be
+// postponed already.
+func (b *breaker) findSuspect() (account Account, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.failedAccount, b.hasSuspectLocked() && b.postponable == 0
 }
 
-// allowPostponing allows that up to maxPostponed deliveries of the account are postponed, if it is still suspect.
-func (b *breaker) allowPostponing(account string) {
+// allowPostponing lets up to maxPostponed deliveries of the account be postponed if it is still suspect.
+func (b *breaker) allowPostponing(account Account) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.hasSuspectLocked() && account == b.failedAccount {
@@ -122,7 +123,7 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 
 // wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrPostponed] for a
 // delivery of a suspect account if the caller can postpone it.
-func (b *breaker) wait(ctx context.Context, account string, canPostpone bool, stop <-chan struct{}) error {
+func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, stop <-chan struct{}) error {
 	for {
 		b.mu.Lock()
 		isOpen, isProbing, wait, changed := b.isOpen, b.isProbing, b.waitTimeLocked(account), b.changed
@@ -146,10 +147,10 @@ func (b *breaker) wait(ctx context.Context, account string, canPostpone bool, st
 }
 
 // recordAttempt processes the end of an attempt of an account. counts is false for an attempt that was aborted.
-func (b *breaker) recordAttempt(account string, isProbe, counts bool, err error) {
+func (b *breaker) recordAttempt(account Account, isProbe, counts bool, err error) {
 	failed := counts && indicatesOutage(err)
 	b.mu.Lock()
-	wasOpen := b.isOpen
+	wasOpen, hadSuspect := b.isOpen, b.hasSuspectLocked()
 	if isProbe {
 		b.isProbing = false
 	}
@@ -171,7 +172,7 @@ func (b *breaker) recordAttempt(account string, isProbe, counts bool, err error)
 		}
 	}
 	isOpen, wait := b.isOpen, time.Duration(0)
-	hasChanged := isProbe || wasOpen != isOpen
+	hasChanged := isProbe || wasOpen != isOpen || hadSuspect != b.hasSuspectLocked()
 	if hasChanged {
 		b.signalLocked()
 	}
@@ -187,7 +188,7 @@ func (b *breaker) recordAttempt(account string, isProbe, counts bool, err error)
 	}
 }
 
-func (b *breaker) countFailureLocked(account string, failed bool) {
+func (b *breaker) countFailureLocked(account Account, failed bool) {
 	switch {
 	case !failed:
 		b.accountFailures, b.postponable = 0, 0

@@ -20,14 +20,14 @@ func TestBreaker_States(t *testing.T) {
 	b.onChange = func(open bool, _ error) { turns = append(turns, open) }
 	attempt := func(err error) (probe bool) {
 		t.Helper()
-		probe, ok := b.tryEnter("")
+		probe, ok := b.tryEnter(Account{})
 		if !ok {
 			t.Fatal("no attempt may begin")
 		}
-		b.recordAttempt("", probe, true, err)
+		b.recordAttempt(Account{}, probe, true, err)
 		return probe
 	}
-	refused := func() bool { _, ok := b.tryEnter(""); return !ok }
+	refused := func() bool { _, ok := b.tryEnter(Account{}); return !ok }
 
 	for range FailureThreshold - 1 {
 		attempt(errServer)
@@ -49,14 +49,14 @@ func TestBreaker_States(t *testing.T) {
 		if most, _ := b.maxAttempts(16); most != 1 {
 			t.Fatalf("room for %d, want for the probe", most)
 		}
-		if probe, ok := b.tryEnter(""); !probe || !ok || !refused() {
+		if probe, ok := b.tryEnter(Account{}); !probe || !ok || !refused() {
 			t.Fatal("want one probe at a time")
 		}
-		b.recordAttempt("", true, true, errServer)
+		b.recordAttempt(Account{}, true, true, errServer)
 	}
 	now = now.Add(time.Minute)
-	probe, _ := b.tryEnter("")
-	b.recordAttempt("", probe, false, context.Canceled) // aborted: another probe may start at once
+	probe, _ := b.tryEnter(Account{})
+	b.recordAttempt(Account{}, probe, false, context.Canceled) // aborted: another probe may start at once
 	if !attempt(nil) || refused() {
 		t.Error("the breaker is open after a successful probe")
 	}
@@ -86,33 +86,33 @@ func TestBreaker_ProbeNow(t *testing.T) {
 		t.Error("probeNow changed a closed breaker")
 	}
 	for range FailureThreshold {
-		b.recordAttempt("", false, true, errServer)
+		b.recordAttempt(Account{}, false, true, errServer)
 	}
 	for range 3 {
 		now = now.Add(time.Minute)
-		b.tryEnter("")
-		b.recordAttempt("", true, true, errServer)
+		b.tryEnter(Account{})
+		b.recordAttempt(Account{}, true, true, errServer)
 	}
 	if got := b.nextProbeAt().Sub(now); got != 8*time.Second {
 		t.Errorf("the next probe is in %s", got)
 	}
 	waited := make(chan error, 1)
 	waiting := make(chan struct{})
-	go func() { close(waiting); waited <- b.wait(t.Context(), "", false, nil) }()
+	go func() { close(waiting); waited <- b.wait(t.Context(), Account{}, false, nil) }()
 	<-waiting
 	b.probeNow()
 	if err := <-waited; err != nil || changes[len(changes)-1] != 0 {
 		t.Errorf("wait returned %v, changes %v", err, changes)
 	}
-	probe, ok := b.tryEnter("")
+	probe, ok := b.tryEnter(Account{})
 	if !probe || !ok {
 		t.Fatal("no probe may begin")
 	}
 	b.probeNow() // changes nothing for the running probe
-	if _, ok := b.tryEnter(""); ok {
+	if _, ok := b.tryEnter(Account{}); ok {
 		t.Error("two probes at once")
 	}
-	b.recordAttempt("", true, true, errServer)
+	b.recordAttempt(Account{}, true, true, errServer)
 	if got := b.nextProbeAt().Sub(now); got != 2*time.Second {
 		t.Errorf("got open time %s", got)
 	}
@@ -140,31 +140,28 @@ func TestIndicatesOutage(t *testing.T) {
 	}
 }
 
-// If a destination fails for one account only, others need not wait behind it.
+// If a destination fails for one account only, others need not wait for it.
 func TestBreaker_Suspect(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
 	fail := func(account string, isProbe bool) {
 		t.Helper()
-		if probe, ok := b.tryEnter(account); probe != isProbe || !ok {
+		if probe, ok := b.tryEnter(NewAccount(account)); probe != isProbe || !ok {
 			t.Fatalf("attempt of %q: got probe %t, may start %t", account, probe, ok)
 		}
-		b.recordAttempt(account, isProbe, true, errServer)
+		b.recordAttempt(NewAccount(account), isProbe, true, errServer)
 	}
 	wait := func(account string, canPostpone bool) error {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		return b.wait(ctx, account, canPostpone, nil)
+		return b.wait(ctx, NewAccount(account), canPostpone, nil)
 	}
 	expectSuspect := func(want string) {
 		t.Helper()
 		got, ok := b.findSuspect()
-		if !ok {
-			got = ""
-		}
-		if got != want {
-			t.Fatalf("got suspect %q, want %q", got, want)
+		if ok != (want != "") || ok && got != NewAccount(want) {
+			t.Fatalf("got suspect %v, want %q", got, want)
 		}
 	}
 	for range FailureThreshold - 1 {
@@ -173,14 +170,14 @@ func TestBreaker_Suspect(t *testing.T) {
 	expectSuspect("") // it is closed
 	fail("bad", false)
 	expectSuspect("bad")
-	if _, ok := b.tryEnter("bad"); ok || !errors.Is(wait("bad", true), context.Canceled) {
+	if _, ok := b.tryEnter(NewAccount("bad")); ok || !errors.Is(wait("bad", true), context.Canceled) {
 		t.Fatal("the suspect need not wait")
 	}
-	b.allowPostponing("other")
+	b.allowPostponing(NewAccount("other"))
 	if !errors.Is(wait("bad", true), context.Canceled) {
 		t.Fatal("the wrong account may be postponed")
 	}
-	b.allowPostponing("bad")
+	b.allowPostponing(NewAccount("bad"))
 	for range maxPostponed {
 		if err := wait("bad", true); !errors.Is(err, ErrPostponed) {
 			t.Fatalf("got %v", err)
@@ -189,15 +186,18 @@ func TestBreaker_Suspect(t *testing.T) {
 	if !errors.Is(wait("bad", true), context.Canceled) {
 		t.Fatal("more than the maximum may be postponed")
 	}
-	b.allowPostponing("bad")
+	b.allowPostponing(NewAccount("bad"))
 	expectSuspect("") // nothing is to be allowed
 	if !errors.Is(wait("bad", false), context.Canceled) {
 		t.Fatal("a batch was postponed")
 	}
 
+	if _, ok := b.tryEnter(Account{}); ok {
+		t.Fatal("a delivery of an unknown account need not wait")
+	}
 	fail("good", true) // it does not wait, but the destination fails for it too
 	expectSuspect("")
-	if _, ok := b.tryEnter("good"); ok || !errors.Is(wait("bad", true), context.Canceled) {
+	if _, ok := b.tryEnter(NewAccount("good")); ok || !errors.Is(wait("bad", true), context.Canceled) {
 		t.Fatal("an outage is regarded as the fault of one account")
 	}
 	for range suspectFailures {
@@ -205,13 +205,13 @@ func TestBreaker_Suspect(t *testing.T) {
 		fail("bad", true)
 	}
 	expectSuspect("bad")
-	b.allowPostponing("bad")
-	if probe, ok := b.tryEnter("good"); !probe || !ok || wait("good", true) == nil {
+	b.allowPostponing(NewAccount("bad"))
+	if probe, ok := b.tryEnter(NewAccount("good")); !probe || !ok || wait("good", true) == nil {
 		t.Fatal("want one probe at a time")
 	}
-	b.recordAttempt("good", true, true, nil)
+	b.recordAttempt(NewAccount("good"), true, true, nil)
 	expectSuspect("")
-	if b.wait(t.Context(), "bad", true, nil) != nil {
+	if b.wait(t.Context(), NewAccount("bad"), true, nil) != nil {
 		t.Error("still open")
 	}
 }

@@ -5,11 +5,20 @@ import (
 	"time"
 )
 
+// Account is the account of a delivery, which may be empty. The zero value is unknown or several accounts.
+type Account struct {
+	ID      string
+	isKnown bool
+}
+
+// NewAccount returns the account with an ID.
+func NewAccount(id string) Account { return Account{ID: id, isKnown: true} }
+
 // Permit is the right to start one attempt. Its zero value is empty. With a token only, it is partial. It must not be
 // used concurrently.
 type Permit struct {
-	// Account is the account of the delivery, which must be set before the attempt starts.
-	Account string
+	// Account is the account of the delivery. It is set before the attempt starts, and before Acquire if it is known by then.
+	Account Account
 	// CanPostpone is set if Acquire may return [ErrPostponed].
 	CanPostpone bool
 

@@ -3,35 +3,26 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"time"
 
-	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
-
-// postponedDelay is the delay of a delivery that is postponed.
-const postponedDelay = time.Minute
 
 // admitStage waits until an attempt may start, and ends the permit after the attempt.
 type admitStage struct {
 	next      Handler
-	opts      *Options
 	admission *admission.Admission
-	warnings  *logsample.Limiter
+	postponer *postponer
 }
 
 func (s *admitStage) Handle(ctx context.Context, it *Item) error {
-	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), it.Claim == nil
+	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), it.Claim == nil && !s.postponer.isDisabled()
 	switch {
 	case !it.Permit.IsComplete():
 		err := s.admission.Acquire(ctx, &it.Permit)
 		if errors.Is(err, admission.ErrPostponed) {
-			s.checkSuspect(ctx)
-			it.Record = store.NewRecord(it.Delivery, time.Time{})
-			return it.Origin.Retry(ctx, it, postponedDelay)
+			return s.postponer.postpone(ctx, it)
 		}
 		if err != nil {
 			return err
@@ -41,38 +32,7 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 	}
 	err := s.next.Handle(ctx, it)
 	it.Permit.Done(ctx, countsAttempt(ctx, err), err)
-	if err != nil {
-		s.checkSuspect(ctx)
-	}
 	return err
-}
-
-// checkSuspect allows that deliveries of a suspect account are postponed if the queue has deliveries of others.
-func (s *admitStage) checkSuspect(ctx context.Context) {
-	account, ok := s.admission.FindSuspect()
-	if !ok || s.opts.HasOtherAccounts == nil {
-		return
-	}
-	others, err := s.opts.HasOtherAccounts(ctx, account)
-	if err != nil || !others { // the next failed attempt checks it again
-		return
-	}
-	s.admission.AllowPostponing(account)
-	if _, ok := s.warnings.Allow(); ok {
-		s.opts.Log.Warn("destination of the sink fails for one account, its deliveries are scheduled and others continue",
-			"account_id", account)
-	}
-}
-
-// accountOf returns the account of all notifications of a delivery, or an empty string if they have none in common.
-func accountOf(d *relay.Delivery) string {
-	account := d.Notifications[0].Account
-	for i := range d.Notifications {
-		if d.Notifications[i].Account != account {
-			return ""
-		}
-	}
-	return account
 }
 
 // countsAttempt reports whether the outcome of an attempt says something about the destination. One that this node has

@@ -33,6 +33,7 @@ type orderStage struct {
 	opts      *Options
 	admission *admission.Admission
 	depth     *depthTracker
+	postponer *postponer
 	store     *store.Orders
 	refresh   chan struct{} // read the blocked keys now
 
@@ -46,9 +47,11 @@ type orderStage struct {
 	version uint64
 }
 
-func newOrderStage(next Handler, o *Options, a *admission.Admission, depth *depthTracker) *orderStage {
+func newOrderStage(
+	next Handler, o *Options, a *admission.Admission, depth *depthTracker, p *postponer,
+) *orderStage {
 	return &orderStage{
-		next: next, opts: o, admission: a, depth: depth, store: &o.Store.Orders, refresh: make(chan struct{}, 1),
+		next: next, opts: o, admission: a, depth: depth, postponer: p, store: &o.Store.Orders, refresh: make(chan struct{}, 1),
 		inFlight: make(map[string]chan struct{}), blocked: make(map[string]uint64),
 	}
 }
@@ -100,8 +103,10 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 
 // holdFresh schedules a fresh delivery after those with its key. Without one, it returns false.
 func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held bool, err error) {
-	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), true
-	if err := s.admission.WaitOpen(ctx, &it.Permit); err != nil && !errors.Is(err, admission.ErrPostponed) {
+	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), !s.postponer.isDisabled()
+	if err := s.admission.WaitOpen(ctx, &it.Permit); errors.Is(err, admission.ErrPostponed) {
+		defer s.postponer.checkSuspect(ctx)
+	} else if err != nil {
 		return false, err
 	}
 	r := store.NewRecord(it.Delivery, time.Time{})

@@ -83,14 +83,15 @@ func (p *Pipeline) build() Handler {
 	p.failures = &failureTracker{opts: o, store: &o.Store.Failures}
 
 	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
-	h = &admitStage{next: h, opts: o, admission: p.admission, warnings: logsample.New(1, warnInterval, o.Now)}
+	postponer := &postponer{opts: o, admission: p.admission, warnings: logsample.New(1, warnInterval, o.Now)}
+	h = &admitStage{next: h, admission: p.admission, postponer: postponer}
 	h = &settleStage{
-		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures,
+		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures, postponer: postponer,
 		warnings: logsample.New(maxLogLinesPerSecond, time.Second, o.Now),
 	}
 	switch {
 	case o.isOrdered():
-		p.orders = newOrderStage(h, o, p.admission, depth)
+		p.orders = newOrderStage(h, o, p.admission, depth, postponer)
 		h = p.orders
 	case o.usesBatches():
 		h = &batchStage{

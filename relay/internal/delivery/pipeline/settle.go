@@ -20,6 +20,7 @@ type settleStage struct {
 	state       *sinkState
 	failures    *failureTracker
 	deadLetters *notice.DeadLetters
+	postponer   *postponer
 	warnings    *logsample.Limiter
 }
 
@@ -35,7 +36,11 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	if outcome != relay.OutcomeDelivered {
 		s.addAttempt(it, err)
 	}
-	return s.settleAttempt(ctx, it, outcome, retryAfter, err)
+	err = s.settleAttempt(ctx, it, outcome, retryAfter, err)
+	if outcome == relay.OutcomeRetry {
+		s.postponer.checkSuspect(ctx)
+	}
+	return err
 }
 
 // settleAttempt settles an attempt and records it. Its variables must not enlarge the stack during the attempt.
