@@ -184,7 +184,7 @@ const (
 )
 
 // HasOtherAccounts reports whether a sink's queues have entries of other accounts among their first 20,000 entries each.
-func (s *Store) HasOtherAccounts(ctx context.Context, sink, account string) (bool, error) {
+func (s *Store) HasOtherAccounts(ctx context.Context, sink string, accounts []string) (bool, error) {
 	counts := make(map[string]int64)
 	for _, key := range Keys(s.keys, sink) {
 		next := "-"
@@ -193,7 +193,9 @@ func (s *Store) HasOtherAccounts(ctx context.Context, sink, account string) (boo
 			if next, err = s.countAccountsFrom(ctx, key, next, searchPage, counts); err != nil {
 				return false, err
 			}
-			delete(counts, account)
+			for _, account := range accounts {
+				delete(counts, account)
+			}
 			if len(counts) > 0 {
 				return true, nil
 			}

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -184,4 +185,37 @@ func TestClaimPending_KeepsOrder(t *testing.T) {
 		}
 		m.Ack()
 	}
+}
+
+func TestStore_HasOtherAccounts(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		add := func(partition int, accounts ...string) {
+			t.Helper()
+			for _, account := range accounts {
+				if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
+					Stream: Key(b.Keys(), "s", partition), Values: []string{"id", "1", "account", account, "data", "{}"},
+				}).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		expect := func(want bool, accounts ...string) {
+			t.Helper()
+			if got, err := b.HasOtherAccounts(t.Context(), "s", accounts); got != want || err != nil {
+				t.Errorf("other accounts than %q: got %t, %v, want %t", accounts, got, err, want)
+			}
+		}
+		last := b.Keys().Partitions() - 1
+		expect(false)
+		add(0, slices.Repeat([]string{"a", "b"}, searchPage)...) // two pages
+		expect(false, "a", "b")
+		expect(true, "a")
+		expect(true, "c")
+		add(last, "")
+		expect(true, "a", "b")
+		expect(false, "a", "b", "")
+		add(last, "c")
+		expect(true, "a", "b", "")
+	})
 }

@@ -18,8 +18,8 @@ import (
 // ErrDisabled reports that no attempt may start, because the sink is disabled or paused.
 var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
 
-// ErrPostponed reports that a delivery should be scheduled without an attempt, because the destination fails, perhaps only for
-// its account, and the queue has deliveries of others.
+// ErrPostponed reports that a delivery should be scheduled without an attempt, because the destination fails for its account, and
+// works for others, or the queue has deliveries of others that can find out.
 var ErrPostponed = errors.New("the destination fails for the account of this delivery")
 
 // State is the state of a sink.
@@ -132,7 +132,7 @@ func (a *Admission) WaitOpen(ctx context.Context, p *Permit) error {
 
 // waitOpen also returns when changed is closed. It creates no context unless it waits.
 func (a *Admission) waitOpen(ctx context.Context, p *Permit, changed <-chan struct{}) error {
-	if n, _ := a.breaker.maxAttempts(1); n > 0 && !a.backlog.isFull() {
+	if a.breaker.isReady(p.Account) && !a.backlog.isFull() {
 		return nil
 	}
 	ctx, cancel := a.untilStop(ctx)
@@ -140,8 +140,7 @@ func (a *Admission) waitOpen(ctx context.Context, p *Permit, changed <-chan stru
 	if err := a.backlog.wait(ctx, changed); err != nil {
 		return err
 	}
-	canPostpone := p.CanPostpone && !a.backlog.isHalfFull()
-	return a.breaker.wait(ctx, p.Account, canPostpone, changed)
+	return a.breaker.wait(ctx, p.Account, p.CanPostpone, changed)
 }
 
 // acquireToken returns false when changed is closed first.
@@ -190,12 +189,17 @@ func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remainin
 // closed.
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
-// FindSuspect returns the account for which alone the destination may fail: the only account of the last failures. ok is false
-// if there is none, or if its deliveries may be postponed already.
-func (a *Admission) FindSuspect() (account Account, ok bool) { return a.breaker.findSuspect() }
+// FailingAccounts returns the accounts whose last attempt failed, while the destination fails. ok is false if there are too many, or
+// if their deliveries may be postponed already.
+func (a *Admission) FailingAccounts() (accounts []string, ok bool) { return a.breaker.failing() }
 
-// AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of a suspect account.
-func (a *Admission) AllowPostponing(account Account) { a.breaker.allowPostponing(account) }
+// AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of failing accounts while the
+// destination fails.
+func (a *Admission) AllowPostponing() { a.breaker.allowPostponing() }
+
+// IsAccountOpen reports whether the destination fails for an account and not for others, so a retry that may not start should be
+// postponed.
+func (a *Admission) IsAccountOpen(account Account) bool { return a.breaker.isAccountOpen(account) }
 
 // ProbeNow allows the next probe of a failing destination at once.
 func (a *Admission) ProbeNow() { a.breaker.probeNow() }

@@ -36,13 +36,6 @@ func (b *backlog) isFull() bool {
 	return b.isFullLocked()
 }
 
-// isHalfFull reports whether half of the limit is used.
-func (b *backlog) isHalfFull() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.limit > 0 && b.depth >= b.limit/2
-}
-
 func (b *backlog) isFullLocked() bool { return b.limit > 0 && b.depth >= b.limit }
 
 // wait returns when there may be space, when stop is closed, or with the error of ctx.

@@ -11,17 +11,15 @@ import (
 )
 
 const (
-	// FailureThreshold is the number of consecutive failures that open the circuit breaker.
+	// FailureThreshold is the number of consecutive failures that open the circuit breaker of a sink or of an account.
 	FailureThreshold = 10
 
 	minOpenTime    = time.Second
 	maxOpenTime    = time.Minute
 	openTimeGrowth = 2
 
-	// suspectFailures is the number of consecutive failures of one account after which only this account may be the cause.
-	suspectFailures = 3
-	// maxPostponed is the maximum number of deliveries of a suspect account that are postponed before the next check whether
-	// the queue has others.
+	// maxPostponed is the maximum number of deliveries that are postponed before the next check whether the queue has
+	// other accounts.
 	maxPostponed = 1000
 )
 
@@ -29,8 +27,11 @@ const (
 // in order, and use no slot, no attempt and no memory of Redis. Scheduling them all would cost a write each and lose
 // their order. Single probes find out when the destination responds again.
 //
-// If the last failures were all of one account, its events may be the cause. Then a delivery of another account may probe at
-// once. If the queue has such deliveries, the caller also lets the suspect account be postponed, so that they come first.
+// Perhaps the destination fails only for the events of some accounts. Others must not wait for them:
+//   - While the breaker is open, a delivery of an account that has not failed may probe at once. If the queue has such
+//     deliveries, the caller lets the others be postponed, so that these come first.
+//   - An account that fails while others succeed has a circuit breaker of its own. Its deliveries are postponed, and its failures
+//     do not count for the sink.
 type breaker struct {
 	now func() time.Time
 	// wake is called without the lock when an attempt may start after a time.
@@ -39,69 +40,81 @@ type breaker struct {
 	onChange        func(isOpen bool, cause error)
 	initialOpenTime time.Duration
 
-	mu        sync.Mutex
-	failures  int // consecutive
-	isOpen    bool
-	isProbing bool
-	openTime  time.Duration
-	probeAt   time.Time     // earliest time of the next probe
-	changed   chan struct{} // closed and replaced at every change
-
-	failedAccount   Account // of the last failure
-	accountFailures int     // consecutive failures of failedAccount
-	postponable     int     // number of deliveries of failedAccount that may be postponed
+	mu          sync.Mutex
+	failures    int // consecutive
+	isOpen      bool
+	isProbing   bool
+	openTime    time.Duration
+	probeAt     time.Time     // earliest time of the next probe
+	changed     chan struct{} // closed and replaced at every change
+	accounts    failingAccounts
+	postponable int // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
 
 func newBreaker(now func() time.Time) *breaker {
 	return &breaker{
-		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}),
+		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}), accounts: make(failingAccounts),
 		wake: func(time.Duration) {}, onChange: func(bool, error) {},
 	}
 }
 
+// probe is the kind of an attempt.
+type probe uint8
+
+const (
+	noProbe probe = iota
+	sinkProbe
+	accountProbe
+)
+
 // tryEnter reports whether an attempt of an account may start, and whether it is a probe. If it may, recordAttempt must
 // follow.
-func (b *breaker) tryEnter(account Account) (isProbe, ok bool) {
+func (b *breaker) tryEnter(account Account) (p probe, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.isOpen {
-		return false, true
+	if b.waitTimeLocked(account) > 0 {
+		return noProbe, false
 	}
-	if b.isProbing || b.waitTimeLocked(account) > 0 {
-		return false, false
+	switch f := b.accounts.find(account); {
+	case b.isOpen:
+		b.isProbing = true
+		return sinkProbe, true
+	case f.isOpen():
+		f.isProbing = true
+		return accountProbe, true
 	}
-	b.isProbing = true
-	return true, true
+	return noProbe, true
 }
 
-// waitTimeLocked returns the time until a probe of the account may start.
+// waitTimeLocked returns the time until an attempt of an account may start. It is maxOpenTime during a probe, whose end
+// closes changed.
 func (b *breaker) waitTimeLocked(account Account) time.Duration {
-	if b.hasSuspectLocked() && account.isKnown && account != b.failedAccount {
+	f := b.accounts.find(account)
+	switch {
+	case b.isOpen && b.isProbing, !b.isOpen && f.isOpen() && f.isProbing:
+		return maxOpenTime
+	case b.isOpen && account.isKnown && f == nil && len(b.accounts) < maxFailingAccounts:
 		return 0
+	case b.isOpen:
+		return b.probeAt.Sub(b.now())
+	case f.isOpen():
+		return f.probeAt.Sub(b.now())
 	}
-	return b.probeAt.Sub(b.now())
+	return 0
 }
 
-func (b *breaker) hasSuspectLocked() bool {
-	return b.isOpen && b.failedAccount.isKnown && b.accountFailures >= suspectFailures
-}
-
-// findSuspect returns the only account of the last failures. ok is false if there is none, or if its deliveries may be
-// postponed already.
-func (b *breaker) findSuspect() (account Account, ok bool) {
+// isReady reports whether an attempt of an account may start.
+func (b *breaker) isReady(account Account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.failedAccount, b.hasSuspectLocked() && b.postponable == 0
+	return b.waitTimeLocked(account) <= 0
 }
 
-// allowPostponing lets up to maxPostponed deliveries of the account be postponed if it is still suspect.
-func (b *breaker) allowPostponing(account Account) {
+// isAccountOpen reports whether only deliveries of this account must wait.
+func (b *breaker) isAccountOpen(account Account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.hasSuspectLocked() && account == b.failedAccount {
-		b.postponable = maxPostponed
-		b.signalLocked()
-	}
+	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
 // maxAttempts returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
@@ -122,23 +135,18 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 }
 
 // wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrPostponed] for a
-// delivery of a suspect account if the caller can postpone it.
+// delivery of a failing account that the caller can postpone.
 func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, stop <-chan struct{}) error {
 	for {
 		b.mu.Lock()
-		isOpen, isProbing, wait, changed := b.isOpen, b.isProbing, b.waitTimeLocked(account), b.changed
-		if !isOpen || !isProbing && wait <= 0 {
-			b.mu.Unlock()
-			return nil
-		}
-		if canPostpone && b.postponable > 0 && account == b.failedAccount {
-			b.postponable--
+		wait, changed := b.waitTimeLocked(account), b.changed
+		if wait > 0 && canPostpone && b.postponeLocked(account) {
 			b.mu.Unlock()
 			return ErrPostponed
 		}
 		b.mu.Unlock()
-		if isProbing {
-			wait = maxOpenTime // changed is closed when the probe ends
+		if wait <= 0 {
+			return nil
 		}
 		if stopped, err := waitFor(ctx, wait, changed, stop); stopped || err != nil {
 			return err
@@ -146,33 +154,59 @@ func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, s
 	}
 }
 
+// postponeLocked reports whether a delivery of the account is postponed now.
+func (b *breaker) postponeLocked(account Account) bool {
+	f := b.accounts.find(account)
+	if b.isOpen && f != nil && b.postponable > 0 {
+		b.postponable--
+		return true
+	}
+	return !b.isOpen && f.isOpen()
+}
+
+// failing returns the accounts whose last attempt failed, while the breaker is open. ok is false if there are too many, or if
+// their deliveries may be postponed already.
+func (b *breaker) failing() (accounts []string, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isOpen || b.postponable > 0 || len(b.accounts) == 0 || len(b.accounts) >= maxFailingAccounts {
+		return nil, false
+	}
+	return b.accounts.ids(), true
+}
+
+// allowPostponing lets up to maxPostponed deliveries of failing accounts be postponed while the breaker is open.
+func (b *breaker) allowPostponing() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isOpen {
+		b.postponable = maxPostponed
+		b.signalLocked()
+	}
+}
+
 // recordAttempt processes the end of an attempt of an account. counts is false for an attempt that was aborted.
-func (b *breaker) recordAttempt(account Account, isProbe, counts bool, err error) {
+func (b *breaker) recordAttempt(account Account, p probe, counts bool, err error) {
 	failed := counts && indicatesOutage(err)
 	b.mu.Lock()
-	wasOpen, hadSuspect := b.isOpen, b.hasSuspectLocked()
-	if isProbe {
+	wasOpen := b.isOpen
+	switch p {
+	case sinkProbe:
 		b.isProbing = false
+	case accountProbe:
+		b.accounts.endProbe(account)
 	}
-	if counts {
-		b.countFailureLocked(account, failed)
-	}
+	accountChanged := false
 	switch {
 	case !counts:
 	case !failed:
-		b.failures, b.isOpen, b.openTime = 0, false, 0
-	case isProbe && b.isOpen:
-		b.openTime = min(b.openTime*openTimeGrowth, maxOpenTime)
-		b.probeAt = b.now().Add(b.openTime)
+		accountChanged = b.accounts.recordSuccess(account, b.now(), b.initialOpenTime)
+		b.failures, b.isOpen, b.openTime, b.postponable = 0, false, 0, 0
 	default:
-		b.failures++
-		if !b.isOpen && b.failures >= FailureThreshold {
-			b.isOpen, b.openTime = true, b.initialOpenTime
-			b.probeAt = b.now().Add(b.openTime)
-		}
+		accountChanged = b.recordFailureLocked(account, p)
 	}
 	isOpen, wait := b.isOpen, time.Duration(0)
-	hasChanged := isProbe || wasOpen != isOpen || hadSuspect != b.hasSuspectLocked()
+	hasChanged := p != noProbe || wasOpen != isOpen || accountChanged
 	if hasChanged {
 		b.signalLocked()
 	}
@@ -188,15 +222,31 @@ func (b *breaker) recordAttempt(account Account, isProbe, counts bool, err error
 	}
 }
 
-func (b *breaker) countFailureLocked(account Account, failed bool) {
-	switch {
-	case !failed:
-		b.accountFailures, b.postponable = 0, 0
-	case account == b.failedAccount:
-		b.accountFailures++
-	default:
-		b.failedAccount, b.accountFailures, b.postponable = account, 1, 0
+// recordFailureLocked reports whether the account has changed: it had not failed, or has opened its breaker.
+func (b *breaker) recordFailureLocked(account Account, p probe) (accountChanged bool) {
+	f, isNew := b.accounts.recordFailure(account, b.now())
+	if isNew {
+		b.postponable = 0 // the queue must be searched again
 	}
+	switch {
+	case p == sinkProbe && b.isOpen:
+		b.openTime = min(b.openTime*openTimeGrowth, maxOpenTime)
+		b.probeAt = b.now().Add(b.openTime)
+	case !b.isOpen && f.isOpen():
+		hasOpened := f.failures == FailureThreshold
+		if hasOpened || p == accountProbe {
+			f.delayProbe(b.now(), b.initialOpenTime)
+		}
+		return hasOpened
+	default:
+		b.failures++
+		if !b.isOpen && b.failures >= FailureThreshold {
+			b.isOpen, b.openTime = true, b.initialOpenTime
+			b.probeAt = b.now().Add(b.openTime)
+			b.accounts.forgetSuccesses()
+		}
+	}
+	return isNew
 }
 
 func (b *breaker) signalLocked() {
@@ -217,6 +267,7 @@ func (b *breaker) nextProbeAt() time.Time {
 // probeNow allows the next probe at once, and resets the open time.
 func (b *breaker) probeNow() {
 	b.mu.Lock()
+	b.accounts.probeNow(b.now(), b.initialOpenTime)
 	if !b.isOpen {
 		b.mu.Unlock()
 		return

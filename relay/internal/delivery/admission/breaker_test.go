@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -18,14 +20,13 @@ func TestBreaker_States(t *testing.T) {
 	b := newBreaker(func() time.Time { return now })
 	var turns []bool
 	b.onChange = func(open bool, _ error) { turns = append(turns, open) }
-	attempt := func(err error) (probe bool) {
+	attempt := func(err error) {
 		t.Helper()
 		probe, ok := b.tryEnter(Account{})
 		if !ok {
 			t.Fatal("no attempt may begin")
 		}
 		b.recordAttempt(Account{}, probe, true, err)
-		return probe
 	}
 	refused := func() bool { _, ok := b.tryEnter(Account{}); return !ok }
 
@@ -49,15 +50,16 @@ func TestBreaker_States(t *testing.T) {
 		if most, _ := b.maxAttempts(16); most != 1 {
 			t.Fatalf("room for %d, want for the probe", most)
 		}
-		if probe, ok := b.tryEnter(Account{}); !probe || !ok || !refused() {
+		if probe, ok := b.tryEnter(Account{}); probe != sinkProbe || !ok || !refused() {
 			t.Fatal("want one probe at a time")
 		}
-		b.recordAttempt(Account{}, true, true, errServer)
+		b.recordAttempt(Account{}, sinkProbe, true, errServer)
 	}
 	now = now.Add(time.Minute)
 	probe, _ := b.tryEnter(Account{})
 	b.recordAttempt(Account{}, probe, false, context.Canceled) // aborted: another probe may start at once
-	if !attempt(nil) || refused() {
+	attempt(nil)
+	if refused() {
 		t.Error("the breaker is open after a successful probe")
 	}
 	if most, _ := b.maxAttempts(16); most != 16 {
@@ -86,12 +88,12 @@ func TestBreaker_ProbeNow(t *testing.T) {
 		t.Error("probeNow changed a closed breaker")
 	}
 	for range FailureThreshold {
-		b.recordAttempt(Account{}, false, true, errServer)
+		b.recordAttempt(Account{}, noProbe, true, errServer)
 	}
 	for range 3 {
 		now = now.Add(time.Minute)
 		b.tryEnter(Account{})
-		b.recordAttempt(Account{}, true, true, errServer)
+		b.recordAttempt(Account{}, sinkProbe, true, errServer)
 	}
 	if got := b.nextProbeAt().Sub(now); got != 8*time.Second {
 		t.Errorf("the next probe is in %s", got)
@@ -105,14 +107,14 @@ func TestBreaker_ProbeNow(t *testing.T) {
 		t.Errorf("wait returned %v, changes %v", err, changes)
 	}
 	probe, ok := b.tryEnter(Account{})
-	if !probe || !ok {
+	if probe != sinkProbe || !ok {
 		t.Fatal("no probe may begin")
 	}
 	b.probeNow() // changes nothing for the running probe
 	if _, ok := b.tryEnter(Account{}); ok {
 		t.Error("two probes at once")
 	}
-	b.recordAttempt(Account{}, true, true, errServer)
+	b.recordAttempt(Account{}, sinkProbe, true, errServer)
 	if got := b.nextProbeAt().Sub(now); got != 2*time.Second {
 		t.Errorf("got open time %s", got)
 	}
@@ -140,78 +142,159 @@ func TestIndicatesOutage(t *testing.T) {
 	}
 }
 
-// If a destination fails for one account only, others need not wait for it.
-func TestBreaker_Suspect(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1000, 0)
-	b := newBreaker(func() time.Time { return now })
-	fail := func(account string, isProbe bool) {
-		t.Helper()
-		if probe, ok := b.tryEnter(NewAccount(account)); probe != isProbe || !ok {
-			t.Fatalf("attempt of %q: got probe %t, may start %t", account, probe, ok)
-		}
-		b.recordAttempt(NewAccount(account), isProbe, true, errServer)
-	}
-	wait := func(account string, canPostpone bool) error {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		return b.wait(ctx, NewAccount(account), canPostpone, nil)
-	}
-	expectSuspect := func(want string) {
-		t.Helper()
-		got, ok := b.findSuspect()
-		if ok != (want != "") || ok && got != NewAccount(want) {
-			t.Fatalf("got suspect %v, want %q", got, want)
-		}
-	}
-	for range FailureThreshold - 1 {
-		fail("bad", false)
-	}
-	expectSuspect("") // it is closed
-	fail("bad", false)
-	expectSuspect("bad")
-	if _, ok := b.tryEnter(NewAccount("bad")); ok || !errors.Is(wait("bad", true), context.Canceled) {
-		t.Fatal("the suspect need not wait")
-	}
-	b.allowPostponing(NewAccount("other"))
-	if !errors.Is(wait("bad", true), context.Canceled) {
-		t.Fatal("the wrong account may be postponed")
-	}
-	b.allowPostponing(NewAccount("bad"))
-	for range maxPostponed {
-		if err := wait("bad", true); !errors.Is(err, ErrPostponed) {
-			t.Fatalf("got %v", err)
-		}
-	}
-	if !errors.Is(wait("bad", true), context.Canceled) {
-		t.Fatal("more than the maximum may be postponed")
-	}
-	b.allowPostponing(NewAccount("bad"))
-	expectSuspect("") // nothing is to be allowed
-	if !errors.Is(wait("bad", false), context.Canceled) {
-		t.Fatal("a batch was postponed")
-	}
+// breakerRig is a breaker whose attempts end at once.
+type breakerRig struct {
+	*testing.T
+	*breaker
+	time time.Time
+}
 
-	if _, ok := b.tryEnter(Account{}); ok {
-		t.Fatal("a delivery of an unknown account need not wait")
+func newBreakerRig(t *testing.T) *breakerRig {
+	r := &breakerRig{T: t, time: time.Unix(1000, 0)}
+	r.breaker = newBreaker(func() time.Time { return r.time })
+	return r
+}
+
+// attempt makes an attempt, which must be of a kind.
+func (r *breakerRig) attempt(account string, want probe, err error) {
+	r.Helper()
+	p, ok := r.tryEnter(NewAccount(account))
+	if p != want || !ok {
+		r.Fatalf("attempt of %q: got kind %d, may start %t, want %d", account, p, ok, want)
 	}
-	fail("good", true) // it does not wait, but the destination fails for it too
-	expectSuspect("")
-	if _, ok := b.tryEnter(NewAccount("good")); ok || !errors.Is(wait("bad", true), context.Canceled) {
-		t.Fatal("an outage is regarded as the fault of one account")
+	r.recordAttempt(NewAccount(account), p, true, err)
+}
+
+func (r *breakerRig) fail(account string, want probe, count int) {
+	r.Helper()
+	for range count {
+		r.attempt(account, want, errServer)
 	}
-	for range suspectFailures {
-		now = now.Add(maxOpenTime)
-		fail("bad", true)
+}
+
+// expectWait expects that no attempt of the account may start, and whether its fresh deliveries are postponed.
+func (r *breakerRig) expectWait(account Account, isPostponed bool) {
+	r.Helper()
+	if _, ok := r.tryEnter(account); ok {
+		r.Fatalf("an attempt of %v may start", account)
 	}
-	expectSuspect("bad")
-	b.allowPostponing(NewAccount("bad"))
-	if probe, ok := b.tryEnter(NewAccount("good")); !probe || !ok || wait("good", true) == nil {
-		t.Fatal("want one probe at a time")
+	ctx, cancel := context.WithCancel(r.Context())
+	cancel()
+	want := context.Canceled
+	if isPostponed {
+		want = ErrPostponed
 	}
-	b.recordAttempt(NewAccount("good"), true, true, nil)
-	expectSuspect("")
-	if b.wait(t.Context(), NewAccount("bad"), true, nil) != nil {
-		t.Error("still open")
+	if err := r.wait(ctx, account, true, nil); !errors.Is(err, want) {
+		r.Fatalf("%v waits with %v, want %v", account, err, want)
+	}
+	if err := r.wait(ctx, account, false, nil); !errors.Is(err, context.Canceled) {
+		r.Fatalf("%v, which cannot be postponed, waits with %v", account, err)
+	}
+}
+
+func (r *breakerRig) expectFailing(want ...string) {
+	r.Helper()
+	got, ok := r.failing()
+	slices.Sort(got)
+	if ok != (len(want) > 0) || !slices.Equal(got, want) {
+		r.Fatalf("got failing accounts %v, want %v", got, want)
+	}
+}
+
+// If a destination fails for some accounts, another one finds out that it works, and does not wait for them.
+func TestBreaker_FailingAccounts(t *testing.T) {
+	t.Parallel()
+	for _, bad := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c", ""}} {
+		r := newBreakerRig(t)
+		for i := range FailureThreshold {
+			r.fail(bad[i%len(bad)], noProbe, 1)
+		}
+		r.expectFailing(sorted(bad)...)
+		for _, name := range bad {
+			r.expectWait(NewAccount(name), false)
+		}
+		r.expectWait(Account{}, false)
+		r.allowPostponing()
+		r.expectFailing() // they may be postponed already
+		for range maxPostponed - len(bad) {
+			if !r.postponeLocked(NewAccount(bad[0])) {
+				t.Fatal("too few are postponed")
+			}
+		}
+		for _, name := range bad {
+			r.expectWait(NewAccount(name), true)
+		}
+		r.expectWait(NewAccount(bad[0]), false)
+		r.attempt("good", sinkProbe, nil)
+		r.attempt("good", noProbe, nil)
+	}
+}
+
+func sorted(names []string) []string {
+	names = slices.Clone(names)
+	slices.Sort(names)
+	return names
+}
+
+// If it fails for all accounts, each has one early probe.
+func TestBreaker_FailsForAllAccounts(t *testing.T) {
+	t.Parallel()
+	r := newBreakerRig(t)
+	r.fail("0", noProbe, FailureThreshold)
+	r.allowPostponing()
+	for i := range 200 {
+		name := strconv.Itoa(i + 1)
+		if _, ok := r.tryEnter(NewAccount(name)); !ok {
+			if i != maxFailingAccounts-1 {
+				t.Fatalf("account %d may not probe", i)
+			}
+			break
+		}
+		r.recordAttempt(NewAccount(name), sinkProbe, true, errServer)
+		r.expectWait(NewAccount(name), false) // the queue must be searched again
+	}
+	r.expectFailing() // too many
+	r.time = r.time.Add(maxOpenTime)
+	r.attempt("7", sinkProbe, nil)
+	r.attempt("8", noProbe, nil)
+}
+
+// An account that fails while others succeed has a circuit breaker of its own.
+func TestBreaker_OfAccount(t *testing.T) {
+	t.Parallel()
+	r := newBreakerRig(t)
+	for range FailureThreshold {
+		r.fail("bad", noProbe, 1)
+		r.attempt("good", noProbe, nil)
+	}
+	for pause := minOpenTime; pause <= 4*maxOpenTime; pause *= openTimeGrowth {
+		r.expectWait(NewAccount("bad"), true)
+		if !r.isAccountOpen(NewAccount("bad")) || r.isAccountOpen(NewAccount("good")) {
+			t.Fatal("want the circuit breaker of one account")
+		}
+		r.attempt("good", noProbe, nil)
+		r.time = r.time.Add(min(pause, maxOpenTime))
+		r.fail("bad", accountProbe, 1)
+	}
+	if r.nextProbeAt() != (time.Time{}) {
+		t.Error("its failures count for the sink")
+	}
+	r.probeNow()
+	p, ok := r.tryEnter(NewAccount("bad"))
+	if p != accountProbe || !ok {
+		t.Fatal("an operator has to wait")
+	}
+	r.expectWait(NewAccount("bad"), true) // one probe at a time
+	r.recordAttempt(NewAccount("bad"), p, false, context.Canceled)
+	r.attempt("bad", accountProbe, nil)
+	r.attempt("bad", noProbe, nil)
+
+	// In an outage of the destination, all wait.
+	r.fail("good", noProbe, FailureThreshold)
+	r.fail("bad", sinkProbe, 1)
+	r.expectWait(NewAccount("bad"), false)
+	r.expectWait(NewAccount("good"), false)
+	if r.isAccountOpen(NewAccount("good")) {
+		t.Error("an outage is regarded as the fault of one account")
 	}
 }

@@ -5,15 +5,6 @@ import (
 	"time"
 )
 
-// Account is the account of a delivery, which may be empty. The zero value is unknown or several accounts.
-type Account struct {
-	ID      string
-	isKnown bool
-}
-
-// NewAccount returns the account with an ID.
-func NewAccount(id string) Account { return Account{ID: id, isKnown: true} }
-
 // Permit is the right to start one attempt. Its zero value is empty. With a token only, it is partial. It must not be
 // used concurrently.
 type Permit struct {
@@ -25,7 +16,7 @@ type Permit struct {
 	a                 *Admission
 	hasToken, hasSlot bool
 	isEntered         bool
-	isProbe           bool
+	probe             probe
 }
 
 // IsComplete reports whether the attempt has a slot and a token.
@@ -41,7 +32,7 @@ func (p *Permit) Enter() bool {
 		return true
 	}
 	if off, _ := p.a.state.Off(); !off && p.a.bucket.cooldown.remaining() == 0 {
-		p.isProbe, p.isEntered = p.a.breaker.tryEnter(p.Account)
+		p.probe, p.isEntered = p.a.breaker.tryEnter(p.Account)
 	}
 	return p.isEntered
 }
@@ -50,7 +41,7 @@ func (p *Permit) Enter() bool {
 // slot. counts is false if the attempt was aborted.
 func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 	p.a.bucket.observeResponse(ctx, counts, err)
-	p.a.breaker.recordAttempt(p.Account, p.isProbe, counts, err)
+	p.a.breaker.recordAttempt(p.Account, p.probe, counts, err)
 	p.a.slots.releaseSlots(1)
 	*p = Permit{}
 }
@@ -58,7 +49,7 @@ func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 // Cancel ends the permit without an attempt. It does nothing if the permit is empty.
 func (p *Permit) Cancel() {
 	if p.isEntered {
-		p.a.breaker.recordAttempt(p.Account, p.isProbe, false, nil)
+		p.a.breaker.recordAttempt(p.Account, p.probe, false, nil)
 	}
 	if p.hasSlot {
 		p.a.slots.releaseSlots(1)

@@ -28,6 +28,10 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 			return err
 		}
 	case !it.Permit.Enter():
+		if s.admission.IsAccountOpen(it.Permit.Account) {
+			it.Permit.Cancel()
+			return it.Origin.Release(ctx, it, postponedDelay)
+		}
 		return errNotAdmitted
 	}
 	err := s.next.Handle(ctx, it)

@@ -4,10 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
@@ -58,60 +62,144 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	}
 }
 
-// If the destination fails for the events of one account, those of others are delivered, and nothing is lost.
-func TestBreaker_FailsForOneAccount(t *testing.T) {
+// failFor returns a sink that fails for accounts whose name starts with bad, and for the first attempt of flaky deliveries.
+func failFor() *fakeSink {
+	return &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if strings.HasPrefix(d.Notifications[0].Account, "bad") || strings.HasPrefix(d.ID, "flaky") && d.Attempt == 1 {
+			return errFar
+		}
+		return nil
+	}}
+}
+
+// feed passes deliveries to a pipeline as its queue does, which reads a few ahead.
+func feed(t *testing.T, p *Pipeline, list []relay.Delivery) {
+	t.Helper()
+	queue := make(chan relay.Delivery, len(list))
+	for _, d := range list {
+		queue <- d
+	}
+	close(queue)
+	work := func(ctx context.Context) error {
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for d := range queue {
+					if err := p.Handle(ctx, d); err != nil {
+						t.Errorf("%s: %v", d.ID, err)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return nil
+	}
+	err := error(nil)
+	if p.Ordered() {
+		err = p.RunAsLeader(t.Context(), t.Context(), work)
+	} else {
+		err = work(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// badDeliveries returns deliveries of a number of accounts in turns.
+func badDeliveries(count, accounts int) []relay.Delivery {
+	list := make([]relay.Delivery, count)
+	for i := range list {
+		list[i] = delivery(fmt.Sprint("bad", i))
+		n := &list[i].Notifications[0]
+		n.Account, n.Hub = fmt.Sprint("bad", i%accounts), fmt.Sprint("hub", i%20)
+	}
+	return list
+}
+
+// If the destination fails for the events of some accounts, those of others are delivered, and nothing is lost.
+func TestBreaker_FailsForSomeAccounts(t *testing.T) {
 	t.Parallel()
 	const n = 50
-	for _, ordering := range []store.Ordering{store.OrderingNone, store.OrderingHub} {
-		t.Run(string(ordering), func(t *testing.T) {
-			e := newEnv(t)
-			sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
-				if d.Notifications[0].Account == "bad" {
-					return errFar
-				}
-				return nil
-			}}
+	for _, tt := range []struct {
+		ordering store.Ordering
+		accounts int
+	}{{store.OrderingNone, 1}, {store.OrderingNone, 2}, {store.OrderingNone, 20}, {store.OrderingHub, 1}, {store.OrderingHub, 20}} {
+		t.Run(fmt.Sprint(tt.ordering, tt.accounts), func(t *testing.T) {
+			e, sink := newEnv(t), failFor()
 			p := e.pipeline(sink, func(o *Options) {
-				o.Concurrency, o.probeDelay, o.Ordering = 2, time.Hour, ordering
+				o.Concurrency, o.probeDelay, o.Ordering = 2, time.Hour, tt.ordering
 				o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
-				o.HasOtherAccounts = func(_ context.Context, account string) (bool, error) { return account == "bad", nil }
+				o.HasOtherAccounts = func(_ context.Context, accounts []string) (bool, error) {
+					return !slices.Contains(accounts, "good"), nil
+				}
 			})
-			queue := make(chan relay.Delivery, n+1)
-			for i := range n {
-				d := delivery(fmt.Sprint("bad", i))
-				d.Notifications[0].Account, d.Notifications[0].Hub = "bad", fmt.Sprint("hub", i%20)
-				queue <- d
-			}
-			queue <- delivery("good")
-			close(queue)
-			feed := func(ctx context.Context) error {
-				var wg sync.WaitGroup
-				for range 4 { // the read-ahead of a queue
-					wg.Go(func() {
-						for d := range queue {
-							if err := p.Handle(ctx, d); err != nil {
-								t.Errorf("%s: %v", d.ID, err)
-							}
-						}
-					})
-				}
-				wg.Wait()
-				return nil
-			}
-			if ordering.IsOrdered() {
-				if err := p.RunAsLeader(t.Context(), t.Context(), feed); err != nil {
-					t.Fatal(err)
-				}
-			} else if err := feed(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			good := delivery("good")
+			good.Notifications[0].Account = "good"
+			feed(t, p, append(badDeliveries(n, tt.accounts), good))
 			if sink.attempts("good") != 1 || e.scheduledCount() != n {
 				t.Errorf("%d attempts of the other account, %d scheduled, want %d", sink.attempts("good"), e.scheduledCount(), n)
 			}
-			if got := sink.attempts("") - 1; got > admission.FailureThreshold+4 {
-				t.Errorf("%d attempts of the account that fails", got)
+			// Each account has one more probe. Those that run when the breaker opens or closes end.
+			if got, want := sink.attempts("")-1, admission.FailureThreshold+tt.accounts+2*p.opts.Concurrency; got > want {
+				t.Errorf("%d attempts of the accounts that fail, want at most %d", got, want)
 			}
 		})
+	}
+}
+
+// The retries of an account that fails delay neither those of others nor new deliveries.
+func TestBreaker_RetriesOfOthers(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	e, sink := newEnv(t), failFor()
+	p := e.pipeline(sink, func(o *Options) {
+		o.Concurrency, o.probeDelay = 2, time.Hour
+		o.Schedule = Schedule{Delays: []time.Duration{time.Second}, MaxAttempts: 100}
+		o.HasOtherAccounts = func(context.Context, []string) (bool, error) { return true, nil }
+	})
+	feed(t, p, append(badDeliveries(n, 1), delivery("good"), delivery("flaky")))
+	e.client.ZInterStore(t.Context(), "hubrelay:retry:s", &redis.ZStore{ // all are due
+		Keys: []string{"hubrelay:retry:s"}, Weights: []float64{0.5},
+	})
+	e.retries(p)
+	testkit.WaitForValue(t, "the retry of another account", 2, func() int { return sink.attempts("flaky") })
+	testkit.WaitForValue(t, "only those that fail to be scheduled", n, e.scheduledCount)
+	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() {
+		t.Error("the breaker of the sink is open")
+	}
+}
+
+// A batch whose account is not known yet waits like all others.
+func TestBreaker_BatchesWait(t *testing.T) {
+	t.Parallel()
+	for _, byAccount := range []bool{false, true} {
+		e, sink := newEnv(t), &fakeSink{answer: answers(errFar)}
+		p := e.pipeline(sink, func(o *Options) {
+			o.Concurrency, o.probeDelay = 2, time.Hour
+			o.Batch = Batch{Wait: time.Millisecond, Max: 2, ByAccount: byAccount}
+			o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
+			o.HasOtherAccounts = func(context.Context, []string) (bool, error) { return true, nil }
+		})
+		handle := func(ctx context.Context, i int) error {
+			d := event(i, "a.b", "h1")
+			d.Notifications[0].Account = "acme"
+			return p.Handle(ctx, d)
+		}
+		for i := range admission.FailureThreshold {
+			if err := handle(t.Context(), i); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for i := range 10 {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			if err := handle(ctx, 1000+i); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("by account %t: a delivery ended with %v", byAccount, err)
+			}
+			cancel()
+		}
+		if got := sink.attempts(""); got != admission.FailureThreshold {
+			t.Errorf("by account %t: %d attempts", byAccount, got)
+		}
 	}
 }
 

@@ -105,7 +105,7 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held bool, err error) {
 	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), !s.postponer.isDisabled()
 	if err := s.admission.WaitOpen(ctx, &it.Permit); errors.Is(err, admission.ErrPostponed) {
-		defer s.postponer.checkSuspect(ctx)
+		defer s.postponer.searchQueue(ctx)
 	} else if err != nil {
 		return false, err
 	}

@@ -14,17 +14,16 @@ import (
 const (
 	// postponedDelay is the delay of a delivery that is postponed.
 	postponedDelay = time.Minute
-	// suspectCheckTimeout limits the search for other accounts in a queue.
-	suspectCheckTimeout = time.Second
+	// searchTimeout limits the search of a queue for other accounts.
+	searchTimeout = time.Second
 )
 
-// postponer schedules fresh deliveries of an account without an attempt, if the destination fails for that account and the queue
-// has deliveries of others.
+// postponer schedules fresh deliveries of failing accounts without an attempt, so that they do not delay those of others.
 type postponer struct {
 	opts      *Options
 	admission *admission.Admission
 	warnings  *logsample.Limiter
-	checking  sync.Mutex
+	searching sync.Mutex
 }
 
 // isDisabled reports whether the sink has no fresh attempts that could be postponed.
@@ -38,30 +37,34 @@ func (p *postponer) postpone(ctx context.Context, it *Item) error {
 	if err := it.Origin.Retry(ctx, it, postponedDelay); err != nil {
 		return err
 	}
-	p.checkSuspect(ctx)
+	p.logPostponed(it)
+	p.searchQueue(ctx)
 	return nil
 }
 
-// checkSuspect lets the deliveries of a suspect account be postponed if the queue has others. It is called after each failure
-// and each postponed delivery, when their outcome is stored.
-func (p *postponer) checkSuspect(ctx context.Context) {
+func (p *postponer) logPostponed(it *Item) {
+	if suppressed, ok := p.warnings.Allow(); ok {
+		p.opts.Log.Warn("delivery was postponed, because the destination fails for its account", "delivery_id", it.Delivery.ID,
+			"account_id", it.Delivery.Notifications[0].Account, "suppressed_lines", suppressed)
+	}
+}
+
+// searchQueue lets the deliveries of failing accounts be postponed if the queue has others, while the destination fails. It is
+// called after each failure and each postponed delivery, when their outcome is stored.
+func (p *postponer) searchQueue(ctx context.Context) {
 	if p.isDisabled() {
 		return
 	}
-	account, ok := p.admission.FindSuspect()
-	if !ok || !p.checking.TryLock() {
+	accounts, ok := p.admission.FailingAccounts()
+	if !ok || !p.searching.TryLock() {
 		return
 	}
-	defer p.checking.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, suspectCheckTimeout)
+	defer p.searching.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, searchTimeout)
 	defer cancel()
-	others, err := p.opts.HasOtherAccounts(ctx, account.ID)
-	if err != nil || !others { // the next failure checks it again
-		return
-	}
-	p.admission.AllowPostponing(account)
-	if _, ok := p.warnings.Allow(); ok {
-		p.opts.Log.Warn("destination of the sink fails for an account, whose deliveries are postponed", "account_id", account.ID)
+	others, err := p.opts.HasOtherAccounts(ctx, accounts)
+	if err == nil && others { // otherwise the next failure searches again
+		p.admission.AllowPostponing()
 	}
 }
 

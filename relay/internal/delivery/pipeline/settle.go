@@ -38,7 +38,7 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	}
 	err = s.settleAttempt(ctx, it, outcome, retryAfter, err)
 	if outcome == relay.OutcomeRetry {
-		s.postponer.checkSuspect(ctx)
+		s.postponer.searchQueue(ctx)
 	}
 	return err
 }
