@@ -160,23 +160,20 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err != nil {
 		return err
 	}
-	cursorKey, err := conn.CursorKey(ctx)
+	identity, err := conn.Identity(ctx)
 	if err != nil {
 		return err
 	}
-	relayID, err := conn.RelayID(ctx)
-	if err != nil {
-		return err
-	}
+	group.Start(ctx, "identity", func(ctx context.Context) error { return conn.KeepIdentity(ctx, identity, d.log) })
 
 	recorder := d.startHistory(ctx, group, s, node.Name)
-	streams := clients.New(d.clientOptions(s, cursorKey, recorder))
+	streams := clients.New(d.clientOptions(s, identity.CursorKey, recorder))
 	d.metrics.SetQueueFunc(streams.QueueStats)
 	notices := notice.NewPublisher(notice.Options{
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States, NewID: d.newDecoder().NewID,
 		Dropped: func(sink string) { d.metrics.Dropped(sink, 1) }, Log: d.log.With("component", "delivery"),
 	})
-	deliveries, err := d.newDeliveries(s, node, streams, notices, cursorKey, recorder)
+	deliveries, err := d.newDeliveries(s, node, streams, notices, identity.CursorKey, recorder)
 	if err != nil {
 		return err
 	}
@@ -192,7 +189,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		return err
 	}
 
-	sources := d.newSources(s, notices, relayID, node.Name)
+	sources := d.newSources(s, notices, identity.RelayID, node.Name)
 	events := history.NewSearcher(s.log, s.keys)
 	host, _ := os.Hostname() // for operators only
 	reporter := status.NewReporter(status.Options{
@@ -211,7 +208,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err != nil {
 		return err
 	}
-	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, relayID); err != nil {
+	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, identity.RelayID); err != nil {
 		return err
 	}
 	if d.options.Reload != nil {

@@ -9,8 +9,7 @@ import (
 // The texts of resync messages.
 const (
 	lostAfterCursor = "some entries after the cursor are no longer in the log; the remaining ones follow"
-	lostLog         = "the cursor is of a log with another number of partitions; " +
-		"the stream continues with new events"
+	lostLog         = "the cursor is of another log; the stream continues with new events"
 	lostLive = "the log has lost events before this node read them"
 )
 

@@ -8,8 +8,6 @@ package redisconn
 import (
 	"context"
 	"crypto/fips140"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -19,12 +17,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/backoff"
-	"github.com/hubrelay/hubrelay/internal/keyspace"
-	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 )
 
 // Options configure a [Conn].
@@ -300,55 +298,11 @@ func (c *Conn) Ready(ctx context.Context) error {
 	return nil
 }
 
-// RelayID returns the ID of this relay: 16 hexadecimal digits, the same on all nodes and after restarts.
-func (c *Conn) RelayID(ctx context.Context) (string, error) {
-	id, err := c.getOrStore(ctx, RelayIDKey(c.keys), randomHex())
-	return id, WrapError("read the ID of the relay", err)
-}
-
-// CursorKey returns the secret that encrypts cursors, the same on all nodes and after restarts.
-func (c *Conn) CursorKey(ctx context.Context) (key streamid.CursorKey, err error) {
-	_, _ = rand.Read(key[:]) // documented never to fail
-	text, err := c.getOrStore(ctx, CursorKeyKey(c.keys), string(key[:]))
-	if err != nil {
-		return key, WrapError("read the key of cursors", err)
-	}
-	if copy(key[:], text) != len(key) {
-		return key, fmt.Errorf("read the key of cursors: %w", ErrUnexpectedReply)
-	}
-	return key, nil
-}
-
-// getOrStore returns a value that never changes. The first caller stores it. Later ones only read, so they succeed in a full
-// Redis, which rejects SET.
-func (c *Conn) getOrStore(ctx context.Context, key, value string) (string, error) {
-	if stored, err := c.client.Get(ctx, key).Result(); !errors.Is(err, redis.Nil) {
-		return stored, err
-	}
-	err := c.client.Do(ctx, "SET", key, value, "NX").Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", err
-	}
-	return c.client.Get(ctx, key).Result()
-}
-
-func randomHex() string {
-	var b [8]byte
-	_, _ = rand.Read(b[:]) // documented never to fail
-	return hex.EncodeToString(b[:])
-}
-
 // PartitionsKey stores the number of partitions that the data was written with.
 func PartitionsKey(k keyspace.Space) string { return k.Global("partitions") }
 
 // ProbeKey is the stream of readiness probes.
 func ProbeKey(k keyspace.Space) string { return k.Global("probe") }
-
-// CursorKeyKey stores the secret that encrypts cursors.
-func CursorKeyKey(k keyspace.Space) string { return k.Global("cursorkey") }
-
-// RelayIDKey stores the ID of this relay.
-func RelayIDKey(k keyspace.Space) string { return k.Global("relay-id") }
 
 // NewScript returns a script that is called by its SHA-1. Redis identifies scripts that way. Because this is not a security
 // function, NewScript also works with GODEBUG=fips140=only, which forbids SHA-1.

@@ -216,31 +216,62 @@ func TestOpen_FullRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	c := open(t, s, Options{})
-	id, err1 := c.RelayID(t.Context())
-	key, err2 := c.CursorKey(t.Context())
-	if err := errors.Join(err1, err2, c.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err()); err != nil {
+	identity, err := c.Identity(t.Context())
+	if err := errors.Join(err, c.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err()); err != nil {
 		t.Fatal(err)
 	}
-	c = open(t, s, Options{})
-	if again, err := c.RelayID(t.Context()); err != nil || again != id {
-		t.Errorf("got relay ID %s, %v, want %s", again, err, id)
-	}
-	if again, err := c.CursorKey(t.Context()); err != nil || again != key {
-		t.Errorf("the key of cursors differs, error %v", err)
+	if again, err := open(t, s, Options{}).Identity(t.Context()); err != nil || again != identity {
+		t.Errorf("got identity %v, %v, want %v", again, err, identity)
 	}
 }
 
-func TestRelayID_IsStablePerPrefix(t *testing.T) {
+func TestIdentity_IsStablePerPrefix(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	id, err := open(t, s, Options{}).RelayID(t.Context())
-	if err != nil || len(id) != 16 {
-		t.Fatalf("got ID %q, %v, want 16 digits", id, err)
+	identity, err := open(t, s, Options{}).Identity(t.Context())
+	if err != nil || len(identity.RelayID) != 16 {
+		t.Fatalf("got relay ID %q, %v, want 16 digits", identity.RelayID, err)
 	}
-	if again, err := open(t, s, Options{}).RelayID(t.Context()); err != nil || again != id {
-		t.Errorf("second connection: got ID %q, %v, want %q", again, err, id)
+	if again, err := open(t, s, Options{}).Identity(t.Context()); err != nil || again != identity {
+		t.Errorf("second connection: got %v, %v, want %v", again, err, identity)
 	}
-	if other, err := open(t, s, Options{Prefix: "other"}).RelayID(t.Context()); err != nil || other == id {
-		t.Errorf("other prefix: got ID %q, %v, want another ID", other, err)
+	other, err := open(t, s, Options{Prefix: "other"}).Identity(t.Context())
+	if err != nil || other.RelayID == identity.RelayID || other.CursorKey == identity.CursorKey {
+		t.Errorf("other prefix: got %v, %v, want another identity", other, err)
+	}
+}
+
+// After Redis has lost its data, nodes that start later have the same identity.
+func TestKeepIdentity(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	c := open(t, s, Options{})
+	identity, err := c.Identity(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log testkit.Buffer
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.KeepIdentity(ctx, identity, slog.New(slog.NewTextHandler(&log, nil))) }()
+	if err := c.Commands().FlushAll(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "the identity to be stored again", func() bool {
+		return c.Commands().Exists(t.Context(), RelayIDKey(c.keys), CursorKeyKey(c.keys)).Val() == 2
+	})
+	if again, err := open(t, s, Options{}).Identity(t.Context()); err != nil || again != identity {
+		t.Errorf("got %v, %v, want %v", again, err, identity)
+	}
+	if log.String() != "" {
+		t.Errorf("got log %s", log.String())
+	}
+	if err := c.Commands().Set(t.Context(), RelayIDKey(c.keys), "of another node", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "a warning", func() bool { return strings.Contains(log.String(), "restart this node") })
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
 	}
 }
