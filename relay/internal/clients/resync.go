@@ -10,7 +10,7 @@ import (
 const (
 	lostAfterCursor = "some entries after the cursor are no longer in the log; the remaining ones follow"
 	lostLog         = "the cursor is of another log; the stream continues with new events"
-	lostLive = "the log has lost events before this node read them"
+	lostLive        = "the log has lost events before this node read them"
 )
 
 // resyncAll sends a resync to all clients that a gap affects, and moves the feeds to the end of the gap.
