@@ -36,6 +36,9 @@ type Sink struct {
 	Since time.Time `json:"since,omitzero"`
 	// NextAttemptAt is the earliest time of the next attempt of a sink that is down or throttled.
 	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
+	// FailingAccounts are up to 100 accounts for which the destination fails although it works for others. This node postpones
+	// their deliveries.
+	FailingAccounts []string `json:"failing_accounts,omitempty"`
 	// Topics are the patterns of the sink. Empty means all topics.
 	Topics []string `json:"topics"`
 	// Waiting is the number of events without an attempt, in the queue and in open digests. WaitingInDigests is the

@@ -76,6 +76,7 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 		}
 		if sink := s.sinks.get(name); sink != nil {
 			list[i].InFlight = sink.pipeline.InFlight()
+			list[i].FailingAccounts = sink.pipeline.DestinationHold().FailingAccounts
 		}
 		if sink := s.configuredSink(name); sink != nil {
 			list[i].Configured, list[i].Type, list[i].CatchingUp = true, sink.cfg.Type, f.CatchingUp

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
@@ -130,12 +131,19 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	if note := sinkProblem(s); note != "" {
 		list = append(list, s.Name+": "+note)
 	}
+	if n := len(s.FailingAccounts); n > 0 {
+		list = append(list, fmt.Sprintf("%s: the destination fails for %d accounts (%s), whose deliveries are postponed", s.Name, n,
+			relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxAccountsLength)))
+	}
 	if s.Dropped > 0 {
 		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog or Redis was full; fix the "+
 			"destination, raise backlog, or give Redis more memory", s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list
 }
+
+// maxAccountsLength is the maximum length of a list of accounts in a note, in bytes.
+const maxAccountsLength = 100
 
 func sinkProblem(s *adminapi.Sink) string {
 	switch {

@@ -73,6 +73,9 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	if !s.LastSuccessAt.IsZero() {
 		line("last success", fmt.Sprintf("%s (%s ago)", formatTime(s.LastSuccessAt), term.FormatAgo(s.LastSuccessAt)))
 	}
+	if len(s.FailingAccounts) > 0 {
+		line("failing accounts", strings.Join(s.FailingAccounts, ", "))
+	}
 	if s.LastError != "" {
 		line("last error", fmt.Sprintf("%s (%s ago): %s", formatTime(s.LastErrorAt), term.FormatAgo(s.LastErrorAt), s.LastError))
 	}

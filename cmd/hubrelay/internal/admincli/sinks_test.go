@@ -104,6 +104,13 @@ func TestSinkNotes(t *testing.T) {
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	s = adminapi.Sink{
+		Name: "billing", Configured: true, State: adminapi.SinkActive, FailingAccounts: []string{"acme", "other"},
+	}
+	want = "billing: the destination fails for 2 accounts (acme, other), whose deliveries are postponed"
+	if got := strings.Join(sinkNotes(&s), "\n"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 	s = adminapi.Sink{Name: "billing", Configured: true, State: adminapi.SinkActive}
 	if notes := sinkNotes(&s); len(notes) != 0 {
 		t.Errorf("active sink: got notes %q, want none", notes)

@@ -197,6 +197,9 @@ func (a *Admission) FailingAccounts() (accounts []string, ok bool) { return a.br
 // destination fails.
 func (a *Admission) AllowPostponing() { a.breaker.allowPostponing() }
 
+// OpenAccounts returns the sorted accounts for which the destination fails although it works for others.
+func (a *Admission) OpenAccounts() []string { return a.breaker.openAccounts() }
+
 // IsAccountOpen reports whether the destination fails for an account and not for others, so a retry that may not start should be
 // postponed.
 func (a *Admission) IsAccountOpen(account Account) bool { return a.breaker.isAccountOpen(account) }

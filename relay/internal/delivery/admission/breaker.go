@@ -117,6 +117,16 @@ func (b *breaker) isAccountOpen(account Account) bool {
 	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
+// openAccounts returns the sorted accounts of which only deliveries must wait.
+func (b *breaker) openAccounts() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.isOpen {
+		return nil
+	}
+	return b.accounts.open()
+}
+
 // maxAttempts returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
 // called then.
 func (b *breaker) maxAttempts(n int) (int, time.Duration) {

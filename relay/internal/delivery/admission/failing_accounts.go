@@ -57,6 +57,17 @@ func (m failingAccounts) find(account Account) *failingAccount {
 
 func (m failingAccounts) ids() []string { return slices.Collect(maps.Keys(m)) }
 
+// open returns the sorted IDs of the accounts whose circuit breaker is open.
+func (m failingAccounts) open() (ids []string) {
+	for id, f := range m {
+		if f.isOpen() {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
 // recordFailure returns nil if the account is unknown or too many fail.
 func (m failingAccounts) recordFailure(account Account, now time.Time) (f *failingAccount, isNew bool) {
 	if !account.isKnown {

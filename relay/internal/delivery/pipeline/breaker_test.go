@@ -164,8 +164,8 @@ func TestBreaker_RetriesOfOthers(t *testing.T) {
 	e.retries(p)
 	testkit.WaitForValue(t, "the retry of another account", 2, func() int { return sink.attempts("flaky") })
 	testkit.WaitForValue(t, "only those that fail to be scheduled", n, e.scheduledCount)
-	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() {
-		t.Error("the breaker of the sink is open")
+	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() || !slices.Equal(hold.FailingAccounts, []string{"bad0"}) {
+		t.Errorf("got %+v, want only the circuit breaker of an account to be open", hold)
 	}
 }
 

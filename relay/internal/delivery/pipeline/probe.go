@@ -44,6 +44,9 @@ type DestinationHold struct {
 	ProbeAt time.Time
 	// ThrottledUntil is the end of a pause that the destination asked for.
 	ThrottledUntil time.Time
+	// FailingAccounts are the sorted accounts for which the destination fails although it works for others. Their deliveries
+	// are postponed.
+	FailingAccounts []string
 }
 
 // DestinationHold returns why this node does not attempt deliveries.
@@ -51,7 +54,7 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 	if wait := p.admission.Cooldown(); wait > 0 {
 		h.ThrottledUntil = p.opts.Now().Add(wait)
 	}
-	h.ProbeAt = p.admission.ProbeAt()
+	h.ProbeAt, h.FailingAccounts = p.admission.ProbeAt(), p.admission.OpenAccounts()
 	return h
 }
 
