@@ -302,8 +302,8 @@ func fieldLayer(fields []*field) map[string]any {
 	return m
 }
 
-// fromLayer sets v to a value that the schema has converted, or that toLayer has returned. Keys that are missing keep their value.
-// An error is a mistake in this package.
+// fromLayer sets v to a value that the schema has converted, or that toLayer has returned. Keys that are missing keep their
+// value. An error is a mistake in this package.
 func (n *node) fromLayer(x any, v reflect.Value) error {
 	given := reflect.ValueOf(x)
 	switch {

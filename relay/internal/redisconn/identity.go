@@ -40,8 +40,8 @@ func (c *Conn) Identity(ctx context.Context) (Identity, error) {
 	return i, WrapError("read the identity of the relay", err)
 }
 
-// KeepIdentity stores the identity again if Redis has lost it, until ctx ends, so nodes that start later have the same one. If such
-// a node was faster, this one logs that it must be restarted.
+// KeepIdentity stores the identity again if Redis has lost it, until ctx ends, so nodes that start later have the same one. If
+// such a node was faster, this one logs that it must be restarted.
 func (c *Conn) KeepIdentity(ctx context.Context, i Identity, log *slog.Logger) error {
 	ticker := time.NewTicker(identityInterval)
 	defer ticker.Stop()

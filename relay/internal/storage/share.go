@@ -97,8 +97,8 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	return true
 }
 
-// CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage is
-// full, a quiet publisher may still store events: one that has stored at most a tenth of all on this node recently.
+// CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
+// is full, a quiet publisher may still store events: one that has stored at most a tenth of all on this node recently.
 func (m *Monitor) CheckPublisher(name string) error {
 	if m.shares.mayPublish(name) {
 		return nil
@@ -106,8 +106,8 @@ func (m *Monitor) CheckPublisher(name string) error {
 	return m.Check()
 }
 
-// TakeRoom counts bytes that a publisher is about to store. It returns a *[relay.Error] with the code 503.storage-full if they exceed
-// a quarter of the room that is left, together with those since the last measurement. Copies for sinks do not count.
+// TakeRoom counts bytes that a publisher is about to store. It returns a *[relay.Error] with the code 503.storage-full if they
+// exceed a quarter of the room that is left, together with those since the last measurement. Copies for sinks do not count.
 func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	if m.shares.takeRoom(name, float64(bytes)) {
 		return nil

@@ -189,12 +189,12 @@ func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remainin
 // closed.
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
-// FailingAccounts returns the accounts whose last attempt failed, while the destination fails. ok is false if there are too many, or
-// if their deliveries may be postponed already.
+// FailingAccounts returns the accounts whose last attempt failed, while the destination fails. ok is false if there are too
+// many, or if their deliveries may be postponed already.
 func (a *Admission) FailingAccounts() (accounts []string, ok bool) { return a.breaker.failing() }
 
-// AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of failing accounts while the
-// destination fails.
+// AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of failing accounts while
+// the destination fails.
 func (a *Admission) AllowPostponing() { a.breaker.allowPostponing() }
 
 // OpenAccounts returns the sorted accounts for which the destination fails although it works for others.

@@ -149,8 +149,8 @@ func (s *settleStage) scheduleRetry(
 	return nil
 }
 
-// splitDelivery continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become dead
-// letters, because the others may belong to other tenants.
+// splitDelivery continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become
+// dead letters, because the others may belong to other tenants.
 func (s *settleStage) splitDelivery(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
 	if err := o.splitDelivery(ctx, it); err != nil {
 		return err
