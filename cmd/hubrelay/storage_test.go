@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestStorage_StopsPublishingBeforeItIsFull publishes until the built-in Redis is almost full. Deliveries still have
+// TestStorage_StopsPublishingBeforeItIsFull publishes until the embedded Redis is almost full. Deliveries still have
 // room, and free the space for the next notifications.
 func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 	t.Parallel()

@@ -108,8 +108,8 @@ func New(cfg *config.Config, o Options) (*Daemon, error) {
 	return d, nil
 }
 
-// Run runs the daemon until ctx ends, stops it in order and returns nil. If a component fails, Run stops the
-// others and returns the error. Run can be called once.
+// Run runs the daemon until ctx ends, stops it in order and returns nil. If the start of a component or
+// the component itself fails, Run stops the others and returns the error. Run can be called once.
 func (d *Daemon) Run(ctx context.Context) error {
 	group := lifecycle.NewGroup(d.log)
 	health := d.newHealth()

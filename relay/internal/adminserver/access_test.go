@@ -286,3 +286,19 @@ func TestAdmin_ViewersMakeRoom(t *testing.T) {
 		t.Error("the connection of the viewer was not closed")
 	}
 }
+
+// The description of the API and its tests know all operations that are served.
+func TestAdmin_ListsAllOperations(t *testing.T) {
+	listed := map[string]bool{"GET /api/openapi.yaml": true}
+	for _, op := range adminapi.Operations() {
+		d := op.Describe()
+		listed[d.Method+" "+d.Path] = true
+	}
+	for path, methods := range newAPIHandler(Options{}).routes {
+		for method := range methods {
+			if method != http.MethodHead && !listed[method+" "+path] {
+				t.Errorf("adminapi.Operations lacks %s %s", method, path)
+			}
+		}
+	}
+}

@@ -118,11 +118,11 @@ type AdminToken struct {
 type Redis struct {
 	URL         string    `koanf:"url" secret:"url" doc:"Address of Redis."`
 	URLFile     string    `koanf:"url_file" doc:"File with the url, read when the daemon starts."`
-	DataDir     string    `koanf:"data_dir" doc:"Directory of the built-in redis-server and of the admin socket."`
+	DataDir     string    `koanf:"data_dir" doc:"Directory of the embedded redis-server and of the admin socket."`
 	Prefix      string    `koanf:"prefix" doc:"Prefix of all Redis keys, so relays can share one Redis."`
 	Partitions  int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024."`
 	MinReplicas int       `koanf:"min_replicas" doc:"Minimum number of replicas, 0 to 16."`
-	MaxMemory   Size      `koanf:"max_memory" doc:"Memory limit of the built-in redis-server; 0 or at least 16MiB."`
+	MaxMemory   Size      `koanf:"max_memory" doc:"Memory limit of the embedded redis-server; 0 or at least 16MiB."`
 	FullAt      int       `koanf:"full_at" doc:"Used memory at which publishing stops, in percent, 50 to 100."`
 	Retention   Retention `koanf:"retention" doc:"How long the log is kept for clients."`
 }

@@ -181,7 +181,7 @@ func ShortDuration(d time.Duration) string {
 // Address returns the address of Redis for logs, without user, password and parameters.
 func (r Redis) Address() string {
 	if r.URL == "" {
-		return "built-in, in " + r.DataDir
+		return "embedded, in " + r.DataDir
 	}
 	return (&field{secrecy: secretURL}).redact(r.URL)
 }

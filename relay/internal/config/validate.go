@@ -200,7 +200,7 @@ func (l *loader) checkRedis(r *Redis) {
 	}
 	if r.URL == "" {
 		if r.DataDir == "" {
-			l.Error("redis.data_dir", "is empty", "name a directory for the built-in redis-server, or set redis.url")
+			l.Error("redis.data_dir", "is empty", "name a directory for the embedded redis-server, or set redis.url")
 		}
 	} else if problem := checkRedisURL(r.URL); problem != "" {
 		l.Error("redis.url", problem,
@@ -213,7 +213,7 @@ func (l *loader) checkRedis(r *Redis) {
 	checkRange(l, "redis.partitions", r.Partitions, 1, 1024)
 	checkRange(l, "redis.min_replicas", r.MinReplicas, 0, 16)
 	if r.MinReplicas > 0 && (r.URL == "" || r.URL == "memory:") {
-		l.Error("redis.min_replicas", "cannot be satisfied, because the built-in Redis has no replicas",
+		l.Error("redis.min_replicas", "cannot be satisfied, because the embedded Redis has no replicas",
 			"set redis.url, or redis.min_replicas to 0")
 	}
 	checkRange(l, "redis.retention.history", r.Retention.History, time.Second, 10*365*24*time.Hour)

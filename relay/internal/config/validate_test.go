@@ -37,7 +37,7 @@ func TestRedisURL(t *testing.T) {
 			t.Errorf("%s: %v", url, err)
 			continue
 		}
-		if got := cfg.Redis.Address(); got != want && (url != "" || !strings.HasPrefix(got, "built-in, in /")) {
+		if got := cfg.Redis.Address(); got != want && (url != "" || !strings.HasPrefix(got, "embedded, in /")) {
 			t.Errorf("address of %s: got %s", url, got)
 		}
 		var out bytes.Buffer
@@ -59,7 +59,7 @@ func TestRedisURL(t *testing.T) {
 	}
 }
 
-// The built-in Redis has no replicas, so every publish would be rejected.
+// The embedded Redis has no replicas, so every publish would be rejected.
 func TestMinReplicas_RequiresExternalRedis(t *testing.T) {
 	for url, want := range map[string]string{
 		"": "redis.min_replicas", "memory:": "redis.min_replicas", "redis://localhost": "",

@@ -22,7 +22,7 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 		Use:   "erase ACCOUNT",
 		Short: "Delete the events of an account from a running daemon",
 		Long: `Deletes the events of an account: from the log, the queues, open digests and scheduled retries of all sinks,
-the dead letters, and the quarantine of the inbox. It waits until the embedded Redis has rewritten its file. Then it
+the dead letters, and the quarantine. It waits until the embedded Redis has rewritten its file. Then it
 prints what it cannot delete. This cannot be undone. Revoke the keys of the account first. Otherwise new
 events may arrive.
 
@@ -37,7 +37,7 @@ events may arrive.
 				func(r adminapi.EraseResult) error { return printErased(std, r) }, args[0])
 		},
 	}
-	cmd.Flags().BoolVar(&confirmed, "yes", false, "confirm the deletion")
+	cmd.Flags().BoolVarP(&confirmed, "yes", "y", false, "confirm the deletion")
 	f.register(cmd, std)
 	return cmd
 }

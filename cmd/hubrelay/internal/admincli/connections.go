@@ -27,7 +27,7 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 		Short: "List connected clients, oldest connection first",
 		Long: `Lists the clients that are connected to a running daemon, oldest connection first.
 
-STATE is live; replaying, while a client receives missed events; or closing, when its TOPICS are unknown. SINCE is the
+STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. SINCE is the
 age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose events the client receives; "account …"
 is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90

@@ -38,10 +38,10 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 		Short: "List the deliveries of a sink, or of all sinks",
 		Long: `Lists deliveries by state:
 
-  retrying   failed, and attempted again at NEXT; without NEXT an attempt is running
+  retrying   failed; the next attempt is at NEXT, or is running if NEXT is empty
   waiting    not attempted yet: in the queue of the sink, replayed, or after another delivery with the same ordering key;
              an open digest is one line, and is sent at NEXT
-  dead       dead letters, whose ATTEMPTS include replays
+  dead       dead letters; ATTEMPTS includes replays
   dropped    dropped by an operator, or because the account had used its share of the backlog
   delivered  accepted by the destination
 

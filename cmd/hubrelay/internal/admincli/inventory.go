@@ -44,7 +44,7 @@ func newInventoryImport(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Replace the inventory with a file",
+		Short: "Replace the containers and instances with those in a file",
 		Long: `Replaces the containers and instances of all nodes with the ones in a file, and removes all others. The
 file is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so
 clusters in the file must be equal to it, or absent.

@@ -41,7 +41,7 @@ func newSinksList(std term.Streams) *cobra.Command {
 		Long: `Lists the sinks of a running daemon.
 
 STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is
-throttled during a pause that the destination requested.
+throttled during a pause that the destination asked for.
 
 WAITING is the number of deliveries without an attempt, including deliveries collected for a digest. A plus sign after it
 means that further events wait in the log, because the queue was full or the sink was absent. RETRYING counts
@@ -51,7 +51,7 @@ dead, LAST OK the time since the last success. DELIVERED and FAILED count all at
 are approximate, because a node that is killed loses the counts of its last second.
 
 Columns are omitted if the table is wider than 100 columns; --json has all values, and failures by reason. Notes after
-the table show problems, and the last failure of sinks whose last attempt failed or that have scheduled retries.`,
+the table show problems. They show the last failure of a sink if its last attempt failed, or if it has scheduled retries.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
@@ -248,7 +248,7 @@ func newSinksForget(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NAME",
 		Short: "Delete the data of a removed sink",
-		Long: `Deletes the backlog, the scheduled retries, the state and the position of a sink that was removed from
+		Long: `Deletes the queue, the scheduled retries, the state and the position of a sink that was removed from
 the configuration. Its dead letters are kept unless --dead-letters is given.`,
 		Example: "  hubrelay sinks forget old-billing --dead-letters",
 		Args:    command.ExactNamedArgs(1),

@@ -189,20 +189,20 @@ func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remainin
 // closed.
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
-// FailingAccounts returns the accounts whose last attempt failed, while the destination fails. ok is false if there are too
+// FailedAccounts returns the accounts whose last attempt failed, while the destination fails. ok is false if there are too
 // many, or if their deliveries may be postponed already.
-func (a *Admission) FailingAccounts() (accounts []string, ok bool) { return a.breaker.failing() }
+func (a *Admission) FailedAccounts() (accounts []string, ok bool) { return a.breaker.failed() }
 
 // AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of failing accounts while
 // the destination fails.
 func (a *Admission) AllowPostponing() { a.breaker.allowPostponing() }
 
-// OpenAccounts returns the sorted accounts for which the destination fails although it works for others.
-func (a *Admission) OpenAccounts() []string { return a.breaker.openAccounts() }
+// FailingAccounts returns the sorted accounts for which the destination fails although it works for others.
+func (a *Admission) FailingAccounts() []string { return a.breaker.failingAccounts() }
 
-// IsAccountOpen reports whether the destination fails for an account and not for others, so a retry that may not start should be
+// IsFailing reports whether the destination fails for an account and not for others, so a retry that may not start should be
 // postponed.
-func (a *Admission) IsAccountOpen(account Account) bool { return a.breaker.isAccountOpen(account) }
+func (a *Admission) IsFailing(account Account) bool { return a.breaker.isFailing(account) }
 
 // ProbeNow allows the next probe of a failing destination at once.
 func (a *Admission) ProbeNow() { a.breaker.probeNow() }

@@ -47,13 +47,13 @@ type breaker struct {
 	openTime    time.Duration
 	probeAt     time.Time     // earliest time of the next probe
 	changed     chan struct{} // closed and replaced at every change
-	accounts    failingAccounts
+	accounts    failedAccounts
 	postponable int // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
 
 func newBreaker(now func() time.Time) *breaker {
 	return &breaker{
-		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}), accounts: make(failingAccounts),
+		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}), accounts: make(failedAccounts),
 		wake: func(time.Duration) {}, onChange: func(bool, error) {},
 	}
 }
@@ -93,7 +93,7 @@ func (b *breaker) waitTimeLocked(account Account) time.Duration {
 	switch {
 	case b.isOpen && b.isProbing, !b.isOpen && f.isOpen() && f.isProbing:
 		return maxOpenTime
-	case b.isOpen && account.isKnown && f == nil && len(b.accounts) < maxFailingAccounts:
+	case b.isOpen && account.isKnown && f == nil && len(b.accounts) < maxFailedAccounts:
 		return 0
 	case b.isOpen:
 		return b.probeAt.Sub(b.now())
@@ -110,21 +110,21 @@ func (b *breaker) isReady(account Account) bool {
 	return b.waitTimeLocked(account) <= 0
 }
 
-// isAccountOpen reports whether only deliveries of this account must wait.
-func (b *breaker) isAccountOpen(account Account) bool {
+// isFailing reports whether only deliveries of this account must wait.
+func (b *breaker) isFailing(account Account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
-// openAccounts returns the sorted accounts of which only deliveries must wait.
-func (b *breaker) openAccounts() []string {
+// failingAccounts returns the sorted accounts of which only deliveries must wait.
+func (b *breaker) failingAccounts() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.isOpen {
 		return nil
 	}
-	return b.accounts.open()
+	return b.accounts.failing()
 }
 
 // maxAttempts returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
@@ -174,12 +174,12 @@ func (b *breaker) postponeLocked(account Account) bool {
 	return !b.isOpen && f.isOpen()
 }
 
-// failing returns the accounts whose last attempt failed, while the breaker is open. ok is false if there are too many, or if
+// failed returns the accounts whose last attempt failed, while the breaker is open. ok is false if there are too many, or if
 // their deliveries may be postponed already.
-func (b *breaker) failing() (accounts []string, ok bool) {
+func (b *breaker) failed() (accounts []string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.isOpen || b.postponable > 0 || len(b.accounts) == 0 || len(b.accounts) >= maxFailingAccounts {
+	if !b.isOpen || b.postponable > 0 || len(b.accounts) == 0 || len(b.accounts) >= maxFailedAccounts {
 		return nil, false
 	}
 	return b.accounts.ids(), true
@@ -232,7 +232,7 @@ func (b *breaker) recordAttempt(account Account, p probe, counts bool, err error
 	}
 }
 
-// recordFailureLocked reports whether the account has changed: it had not failed, or has opened its breaker.
+// recordFailureLocked reports whether waiting deliveries must be woken, because of another account or a breaker that has opened.
 func (b *breaker) recordFailureLocked(account Account, p probe) (accountChanged bool) {
 	f, isNew := b.accounts.recordFailure(account, b.now())
 	if isNew {
@@ -256,7 +256,7 @@ func (b *breaker) recordFailureLocked(account Account, p probe) (accountChanged 
 			b.accounts.forgetSuccesses()
 		}
 	}
-	return isNew
+	return isNew && b.isOpen
 }
 
 func (b *breaker) signalLocked() {

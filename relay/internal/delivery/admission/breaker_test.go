@@ -194,7 +194,7 @@ func (r *breakerRig) expectWait(account Account, isPostponed bool) {
 
 func (r *breakerRig) expectFailing(want ...string) {
 	r.Helper()
-	got, ok := r.failing()
+	got, ok := r.failed()
 	slices.Sort(got)
 	if ok != (len(want) > 0) || !slices.Equal(got, want) {
 		r.Fatalf("got failing accounts %v, want %v", got, want)
@@ -245,7 +245,7 @@ func TestBreaker_FailsForAllAccounts(t *testing.T) {
 	for i := range 200 {
 		name := strconv.Itoa(i + 1)
 		if _, ok := r.tryEnter(NewAccount(name)); !ok {
-			if i != maxFailingAccounts-1 {
+			if i != maxFailedAccounts-1 {
 				t.Fatalf("account %d may not probe", i)
 			}
 			break
@@ -269,7 +269,7 @@ func TestBreaker_OfAccount(t *testing.T) {
 	}
 	for pause := minOpenTime; pause <= 4*maxOpenTime; pause *= openTimeGrowth {
 		r.expectWait(NewAccount("bad"), true)
-		if !r.isAccountOpen(NewAccount("bad")) || r.isAccountOpen(NewAccount("good")) {
+		if !r.isFailing(NewAccount("bad")) || r.isFailing(NewAccount("good")) {
 			t.Fatal("want the circuit breaker of one account")
 		}
 		r.attempt("good", noProbe, nil)
@@ -294,7 +294,7 @@ func TestBreaker_OfAccount(t *testing.T) {
 	r.fail("bad", sinkProbe, 1)
 	r.expectWait(NewAccount("bad"), false)
 	r.expectWait(NewAccount("good"), false)
-	if r.isAccountOpen(NewAccount("good")) {
+	if r.isFailing(NewAccount("good")) {
 		t.Error("an outage is regarded as the fault of one account")
 	}
 }

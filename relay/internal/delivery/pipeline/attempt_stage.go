@@ -28,7 +28,7 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 			return err
 		}
 	case !it.Permit.Enter():
-		if s.admission.IsAccountOpen(it.Permit.Account) {
+		if s.admission.IsFailing(it.Permit.Account) {
 			it.Permit.Cancel()
 			return it.Origin.Release(ctx, it, postponedDelay)
 		}

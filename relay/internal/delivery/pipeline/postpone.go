@@ -55,7 +55,7 @@ func (p *postponer) searchQueue(ctx context.Context) {
 	if p.isDisabled() {
 		return
 	}
-	accounts, ok := p.admission.FailingAccounts()
+	accounts, ok := p.admission.FailedAccounts()
 	if !ok || !p.searching.TryLock() {
 		return
 	}

@@ -54,7 +54,7 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 	if wait := p.admission.Cooldown(); wait > 0 {
 		h.ThrottledUntil = p.opts.Now().Add(wait)
 	}
-	h.ProbeAt, h.FailingAccounts = p.admission.ProbeAt(), p.admission.OpenAccounts()
+	h.ProbeAt, h.FailingAccounts = p.admission.ProbeAt(), p.admission.FailingAccounts()
 	return h
 }
 

@@ -7,8 +7,8 @@ import (
 )
 
 const (
-	// maxFailingAccounts is the maximum number of accounts that are known to fail. If more do, the destination fails.
-	maxFailingAccounts = 100
+	// maxFailedAccounts is the maximum number of accounts that are known to fail. If more do, the destination fails.
+	maxFailedAccounts = 100
 	// forgetAfter is the time after which the failure of an account makes room for others.
 	forgetAfter = 10 * time.Minute
 )
@@ -22,11 +22,11 @@ type Account struct {
 // NewAccount returns the account with an ID.
 func NewAccount(id string) Account { return Account{id: id, isKnown: true} }
 
-// failingAccounts are the accounts whose last attempt failed, by ID.
-type failingAccounts map[string]*failingAccount
+// failedAccounts are the accounts whose last attempt failed, by ID.
+type failedAccounts map[string]*failedAccount
 
-// failingAccount has the state of an account, and of its circuit breaker.
-type failingAccount struct {
+// failedAccount has the state of an account, and of its circuit breaker.
+type failedAccount struct {
 	failures int // consecutive
 	failedAt time.Time
 	// othersSucceed is set if an attempt of another account has succeeded since the first failure, and the sink was not down since.
@@ -37,28 +37,28 @@ type failingAccount struct {
 }
 
 // isOpen reports whether the destination fails for this account, but not for others. f may be nil.
-func (f *failingAccount) isOpen() bool {
+func (f *failedAccount) isOpen() bool {
 	return f != nil && f.othersSucceed && f.failures >= FailureThreshold
 }
 
 // delayProbe sets the time of the next probe.
-func (f *failingAccount) delayProbe(now time.Time, initial time.Duration) {
+func (f *failedAccount) delayProbe(now time.Time, initial time.Duration) {
 	f.openTime = min(max(f.openTime*openTimeGrowth, initial), maxOpenTime)
 	f.probeAt = now.Add(f.openTime)
 }
 
 // find returns nil for an account that does not fail, or that is unknown.
-func (m failingAccounts) find(account Account) *failingAccount {
+func (m failedAccounts) find(account Account) *failedAccount {
 	if !account.isKnown {
 		return nil
 	}
 	return m[account.id]
 }
 
-func (m failingAccounts) ids() []string { return slices.Collect(maps.Keys(m)) }
+func (m failedAccounts) ids() []string { return slices.Collect(maps.Keys(m)) }
 
-// open returns the sorted IDs of the accounts whose circuit breaker is open.
-func (m failingAccounts) open() (ids []string) {
+// failing returns the sorted IDs of the accounts whose circuit breaker is open.
+func (m failedAccounts) failing() (ids []string) {
 	for id, f := range m {
 		if f.isOpen() {
 			ids = append(ids, id)
@@ -69,18 +69,18 @@ func (m failingAccounts) open() (ids []string) {
 }
 
 // recordFailure returns nil if the account is unknown or too many fail.
-func (m failingAccounts) recordFailure(account Account, now time.Time) (f *failingAccount, isNew bool) {
+func (m failedAccounts) recordFailure(account Account, now time.Time) (f *failedAccount, isNew bool) {
 	if !account.isKnown {
 		return nil, false
 	}
 	if f = m[account.id]; f == nil {
-		if len(m) >= maxFailingAccounts {
-			maps.DeleteFunc(m, func(_ string, f *failingAccount) bool { return now.Sub(f.failedAt) > forgetAfter })
+		if len(m) >= maxFailedAccounts {
+			maps.DeleteFunc(m, func(_ string, f *failedAccount) bool { return now.Sub(f.failedAt) > forgetAfter })
 		}
-		if len(m) >= maxFailingAccounts {
+		if len(m) >= maxFailedAccounts {
 			return nil, false
 		}
-		f, isNew = &failingAccount{}, true
+		f, isNew = &failedAccount{}, true
 		m[account.id] = f
 	}
 	f.failures++
@@ -89,11 +89,11 @@ func (m failingAccounts) recordFailure(account Account, now time.Time) (f *faili
 }
 
 // recordSuccess removes the account and opens the circuit breakers of others that have failed often enough. It reports whether
-// anything has changed.
-func (m failingAccounts) recordSuccess(account Account, now time.Time, initialOpenTime time.Duration) (hasChanged bool) {
-	if m.find(account) != nil {
+// a circuit breaker has changed.
+func (m failedAccounts) recordSuccess(account Account, now time.Time, initialOpenTime time.Duration) (hasChanged bool) {
+	if f := m.find(account); f != nil {
+		hasChanged = f.isOpen()
 		delete(m, account.id)
-		hasChanged = true
 	}
 	for _, f := range m {
 		if f.othersSucceed {
@@ -108,21 +108,21 @@ func (m failingAccounts) recordSuccess(account Account, now time.Time, initialOp
 	return hasChanged
 }
 
-func (m failingAccounts) endProbe(account Account) {
+func (m failedAccounts) endProbe(account Account) {
 	if f := m.find(account); f != nil {
 		f.isProbing = false
 	}
 }
 
 // forgetSuccesses closes the circuit breakers of all accounts, because the destination fails for others too.
-func (m failingAccounts) forgetSuccesses() {
+func (m failedAccounts) forgetSuccesses() {
 	for _, f := range m {
 		f.othersSucceed = false
 	}
 }
 
 // probeNow allows the next probe of each account at once.
-func (m failingAccounts) probeNow(now time.Time, initialOpenTime time.Duration) {
+func (m failedAccounts) probeNow(now time.Time, initialOpenTime time.Duration) {
 	for _, f := range m {
 		f.openTime, f.probeAt = initialOpenTime, now
 	}
