@@ -97,5 +97,5 @@ func ReplayDeadLetters() Operation[ChangeDeadLettersRequest, ChangeDeadLettersRe
 // DropDeadLetters removes dead letters.
 func DropDeadLetters() Operation[ChangeDeadLettersRequest, ChangeDeadLettersResult] {
 	return operatorOperation[ChangeDeadLettersRequest, ChangeDeadLettersResult]("deadletters.drop",
-		"/api/sinks/{name}/deadletters/drop", "Remove dead letters")
+		"/api/sinks/{name}/deadletters/drop", "Drop dead letters")
 }

@@ -82,7 +82,7 @@ func RetryDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult
 // DropDeliveries removes deliveries that wait for an attempt. The sink never gets them.
 func DropDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
 	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.drop",
-		"/api/sinks/{name}/deliveries/drop", "Remove deliveries that wait for an attempt")
+		"/api/sinks/{name}/deliveries/drop", "Drop deliveries that wait for an attempt")
 }
 
 // ListDeliveries lists deliveries: for each sink and state in the order of the states, those in the queue and in the retry

@@ -103,5 +103,5 @@ func RotateKey() Operation[RotateKeyRequest, CreatedKey] {
 
 // RevokeKey removes a stored key. Within a second, its tokens and streams end on all nodes.
 func RevokeKey() Operation[Empty, RevokedKey] {
-	return adminOperation[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Remove a stored API key")
+	return adminOperation[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Revoke a stored API key")
 }

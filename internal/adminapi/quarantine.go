@@ -75,5 +75,5 @@ func ReplayQuarantined() Operation[ReplayQuarantinedRequest, ReplayedEntry] {
 // DropQuarantined removes entries.
 func DropQuarantined() Operation[DropQuarantinedRequest, DropQuarantinedResult] {
 	return operatorOperation[DropQuarantinedRequest, DropQuarantinedResult]("quarantine.drop", "/api/quarantine/drop",
-		"Remove rejected entries")
+		"Drop rejected entries")
 }

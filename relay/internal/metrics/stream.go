@@ -45,7 +45,7 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "stream_delay_seconds",
 			Help: "Time from storing an event (clock of Redis) until it is in the sockets or write queues of " +
-				"the clients, of the oldest in each read. websocket.gather adds to it.",
+				"the clients. Only the oldest event of each read is measured. websocket.gather adds to it.",
 			Buckets: []float64{.001, .005, .025, .1, .5, 1, 5, 60},
 		}),
 		lag: gauges(

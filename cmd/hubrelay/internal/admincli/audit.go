@@ -22,7 +22,7 @@ func newAudit(std term.Streams) *cobra.Command {
 		Use:   "audit",
 		Short: "Search the audit log of a running daemon",
 		Long: `Lists security-relevant actions of all nodes, newest first: failed authentications, changed keys and
-configurations, revoked tokens, refused publishes, exceeded quotas, disabled sinks, migrations, and all changes made with
+configurations, revoked tokens, rejected publishes, exceeded quotas, disabled sinks, migrations, and all changes made with
 the admin API.
 
 OUTCOME is ok, or the code of the error. An action also selects the actions below it: sinks selects sinks.pause.

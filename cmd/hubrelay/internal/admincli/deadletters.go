@@ -45,7 +45,7 @@ func newDeadLetters(std term.Streams) *cobra.Command {
 			long: "Delivers dead letters again, with the same ids and a new retry schedule.",
 		}),
 		newLettersChange(std, deadLetterAction{
-			operation: adminapi.DropDeadLetters(), verb: "drop", pastTense: "dropped", short: "Remove dead letters", confirm: true,
+			operation: adminapi.DropDeadLetters(), verb: "drop", pastTense: "dropped", short: "Drop dead letters", confirm: true,
 			long: "Removes dead letters permanently. With --all it asks for confirmation on a terminal, and " +
 				"requires --yes otherwise.",
 		}),

@@ -14,7 +14,7 @@ import (
 )
 
 func newKeys(std term.Streams, keysNew *cobra.Command) *cobra.Command {
-	return command.NewGroup("keys", "Create, check and revoke API keys, and create webhook secrets", keysNew,
+	return command.NewGroup("keys", "Create, list, check, rotate and revoke API keys, and create webhook secrets", keysNew,
 		newKeysCreate(std), newKeysList(std), newKeysCheck(std), newKeysRotate(std), newKeysRevoke(std))
 }
 
@@ -44,7 +44,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&spec.AccountID, "account", "", `account whose events the key sees; "*" for all`)
 	flags.StringArrayVar(&spec.Hubs, "hub", nil, `hub that the key may access, repeatable; "*" for all`)
-	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "additional permission, repeatable: "+
+	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "permission besides reading, repeatable: "+
 		"notifications-publish, containers-instances-migrate")
 	flags.StringArrayVar(&spec.Topics, "topic", nil, "pattern of the topics that the key may publish, repeatable "+
 		"(default all)")
@@ -110,7 +110,7 @@ func newKeysRevoke(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Remove an API key of a running daemon and end its streams",
+		Short: "Revoke an API key of a running daemon and end its streams",
 		Long: `Removes a key. Within a second, its tokens and streams end on all nodes.
 
 ` + adminHelp,

@@ -160,7 +160,7 @@ func newQuarantineDrop(std term.Streams) *cobra.Command {
 	var f quarantineDropFlags
 	cmd := &cobra.Command{
 		Use:   "drop [ID... | --all]",
-		Short: "Remove rejected entries",
+		Short: "Drop rejected entries",
 		Long: `Removes entries of the quarantine permanently. With --all it asks for confirmation on a terminal, and requires
 --yes otherwise.`,
 		Example: "  hubrelay quarantine drop 1732153000123-0\n  hubrelay quarantine drop --all",

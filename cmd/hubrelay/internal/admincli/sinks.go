@@ -37,7 +37,7 @@ func newSinksList(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List sinks with their state and statistics",
+		Short: "List sinks with their state and stats",
 		Long: `Lists the sinks of a running daemon.
 
 STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is

@@ -24,7 +24,7 @@ func newSourcesList(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List sources with their state and statistics",
+		Short: "List sources with their state and stats",
 		Long: `Lists the sources of a running daemon.
 
 STATE is connected; connecting; retrying, if the upstream is not available; rejected, if an operator must
