@@ -115,7 +115,7 @@ func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 	}
 }
 
-// WaitOpen waits for the backlog and the circuit breaker only. It uses no more of the permit than its exported fields.
+// WaitOpen waits for the backlog and the circuit breaker only. It uses only the exported fields of the permit.
 func (a *Admission) WaitOpen(ctx context.Context, p *Permit) error {
 	off, changed := a.state.Off()
 	if off {
@@ -191,7 +191,7 @@ func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
 // FailedAccounts returns the accounts whose last attempt failed, while the destination fails. ok is false if there are too
 // many, or if their deliveries may be postponed already.
-func (a *Admission) FailedAccounts() (accounts []string, ok bool) { return a.breaker.failed() }
+func (a *Admission) FailedAccounts() (accounts []string, ok bool) { return a.breaker.listFailed() }
 
 // AllowPostponing lets Acquire and WaitOpen return [ErrPostponed] for a limited number of deliveries of failing accounts while
 // the destination fails.

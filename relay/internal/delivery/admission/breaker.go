@@ -18,6 +18,9 @@ const (
 	maxOpenTime    = time.Minute
 	openTimeGrowth = 2
 
+	// loneProbes is the number of failed probes in a row of one account after which others may probe again. The destination may have
+	// recovered for them.
+	loneProbes = 3
 	// maxPostponed is the maximum number of deliveries that are postponed before the next check whether the queue has
 	// other accounts.
 	maxPostponed = 1000
@@ -29,8 +32,8 @@ const (
 //
 // Perhaps the destination fails only for the events of some accounts. Others must not wait for them:
 //   - While the breaker is open, a delivery of an account that has not failed may probe at once. If the queue has such
-//     deliveries, the caller lets the others be postponed, so that these come first.
-//   - An account that fails while others succeed has a circuit breaker of its own. Its deliveries are postponed, and its failures
+//     deliveries, the caller lets the others be postponed, and these come first.
+//   - An account that fails while others succeed has its own circuit breaker. Its deliveries are postponed, and its failures
 //     do not count for the sink.
 type breaker struct {
 	now func() time.Time
@@ -48,7 +51,9 @@ type breaker struct {
 	probeAt     time.Time     // earliest time of the next probe
 	changed     chan struct{} // closed and replaced at every change
 	accounts    failedAccounts
-	postponable int // number of deliveries of failing accounts that may be postponed while the breaker is open
+	lastProbed  Account // of the last probe that was not early
+	probeCount  int     // failed probes in a row of lastProbed
+	postponable int     // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
 
 func newBreaker(now func() time.Time) *breaker {
@@ -58,32 +63,35 @@ func newBreaker(now func() time.Time) *breaker {
 	}
 }
 
-// probe is the kind of an attempt.
-type probe uint8
+// attemptKind is the effect that an attempt may have on the circuit breakers.
+type attemptKind uint8
 
 const (
-	noProbe probe = iota
+	ordinaryAttempt attemptKind = iota
 	sinkProbe
+	earlyProbe // of an account that has not failed; it does not delay the next probe
 	accountProbe
 )
 
-// tryEnter reports whether an attempt of an account may start, and whether it is a probe. If it may, recordAttempt must
-// follow.
-func (b *breaker) tryEnter(account Account) (p probe, ok bool) {
+// tryEnter reports whether an attempt of an account may start, and its kind. If it may, recordAttempt must follow.
+func (b *breaker) tryEnter(account Account) (kind attemptKind, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.waitTimeLocked(account) > 0 {
-		return noProbe, false
+		return ordinaryAttempt, false
 	}
 	switch f := b.accounts.find(account); {
 	case b.isOpen:
 		b.isProbing = true
+		if b.now().Before(b.probeAt) {
+			return earlyProbe, true
+		}
 		return sinkProbe, true
 	case f.isOpen():
 		f.isProbing = true
 		return accountProbe, true
 	}
-	return noProbe, true
+	return ordinaryAttempt, true
 }
 
 // waitTimeLocked returns the time until an attempt of an account may start. It is maxOpenTime during a probe, whose end
@@ -117,13 +125,14 @@ func (b *breaker) isFailing(account Account) bool {
 	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
-// failingAccounts returns the sorted accounts of which only deliveries must wait.
+// failingAccounts returns the sorted accounts whose deliveries must wait while others continue.
 func (b *breaker) failingAccounts() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.isOpen {
 		return nil
 	}
+	b.accounts.forgetOld(b.now())
 	return b.accounts.failing()
 }
 
@@ -164,19 +173,19 @@ func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, s
 	}
 }
 
-// postponeLocked reports whether a delivery of the account is postponed now.
+// postponeLocked reports whether a delivery of the account is postponed now. During a probe, which may end the outage, none is.
 func (b *breaker) postponeLocked(account Account) bool {
 	f := b.accounts.find(account)
-	if b.isOpen && f != nil && b.postponable > 0 {
+	if b.isOpen && !b.isProbing && f != nil && b.postponable > 0 {
 		b.postponable--
 		return true
 	}
 	return !b.isOpen && f.isOpen()
 }
 
-// failed returns the accounts whose last attempt failed, while the breaker is open. ok is false if there are too many, or if
+// listFailed returns the accounts whose last attempt failed, while the breaker is open. ok is false if there are too many, or if
 // their deliveries may be postponed already.
-func (b *breaker) failed() (accounts []string, ok bool) {
+func (b *breaker) listFailed() (accounts []string, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.isOpen || b.postponable > 0 || len(b.accounts) == 0 || len(b.accounts) >= maxFailedAccounts {
@@ -196,12 +205,12 @@ func (b *breaker) allowPostponing() {
 }
 
 // recordAttempt processes the end of an attempt of an account. counts is false for an attempt that was aborted.
-func (b *breaker) recordAttempt(account Account, p probe, counts bool, err error) {
+func (b *breaker) recordAttempt(account Account, kind attemptKind, counts bool, err error) {
 	failed := counts && indicatesOutage(err)
 	b.mu.Lock()
 	wasOpen := b.isOpen
-	switch p {
-	case sinkProbe:
+	switch kind {
+	case sinkProbe, earlyProbe:
 		b.isProbing = false
 	case accountProbe:
 		b.accounts.endProbe(account)
@@ -211,12 +220,12 @@ func (b *breaker) recordAttempt(account Account, p probe, counts bool, err error
 	case !counts:
 	case !failed:
 		accountChanged = b.accounts.recordSuccess(account, b.now(), b.initialOpenTime)
-		b.failures, b.isOpen, b.openTime, b.postponable = 0, false, 0, 0
+		b.failures, b.isOpen, b.openTime, b.postponable, b.probeCount = 0, false, 0, 0, 0
 	default:
-		accountChanged = b.recordFailureLocked(account, p)
+		accountChanged = b.recordFailureLocked(account, kind)
 	}
 	isOpen, wait := b.isOpen, time.Duration(0)
-	hasChanged := p != noProbe || wasOpen != isOpen || accountChanged
+	hasChanged := kind != ordinaryAttempt || wasOpen != isOpen || accountChanged
 	if hasChanged {
 		b.signalLocked()
 	}
@@ -233,18 +242,20 @@ func (b *breaker) recordAttempt(account Account, p probe, counts bool, err error
 }
 
 // recordFailureLocked reports whether waiting deliveries must be woken, because of another account or a breaker that has opened.
-func (b *breaker) recordFailureLocked(account Account, p probe) (accountChanged bool) {
+func (b *breaker) recordFailureLocked(account Account, kind attemptKind) (accountChanged bool) {
 	f, isNew := b.accounts.recordFailure(account, b.now())
 	if isNew {
 		b.postponable = 0 // the queue must be searched again
 	}
 	switch {
-	case p == sinkProbe && b.isOpen:
+	case kind == earlyProbe && b.isOpen:
+	case kind == sinkProbe && b.isOpen:
 		b.openTime = min(b.openTime*openTimeGrowth, maxOpenTime)
 		b.probeAt = b.now().Add(b.openTime)
-	case !b.isOpen && f.isOpen():
+		b.countProbeLocked(account)
+	case !b.isOpen && f.isOpen() && !f.hasExpired(b.now()):
 		hasOpened := f.failures == FailureThreshold
-		if hasOpened || p == accountProbe {
+		if hasOpened || kind == accountProbe {
 			f.delayProbe(b.now(), b.initialOpenTime)
 		}
 		return hasOpened
@@ -253,10 +264,23 @@ func (b *breaker) recordFailureLocked(account Account, p probe) (accountChanged 
 		if !b.isOpen && b.failures >= FailureThreshold {
 			b.isOpen, b.openTime = true, b.initialOpenTime
 			b.probeAt = b.now().Add(b.openTime)
+			b.accounts.forgetOld(b.now())
 			b.accounts.forgetSuccesses()
 		}
 	}
 	return isNew && b.isOpen
+}
+
+// countProbeLocked forgets the failures of other accounts after several failed probes of one account.
+func (b *breaker) countProbeLocked(account Account) {
+	if account != b.lastProbed {
+		b.lastProbed, b.probeCount = account, 0
+	}
+	if b.probeCount++; b.probeCount < loneProbes || !account.isKnown {
+		return
+	}
+	b.probeCount, b.postponable = 0, 0
+	b.accounts.forgetOthers(account)
 }
 
 func (b *breaker) signalLocked() {
@@ -278,13 +302,15 @@ func (b *breaker) nextProbeAt() time.Time {
 func (b *breaker) probeNow() {
 	b.mu.Lock()
 	b.accounts.probeNow(b.now(), b.initialOpenTime)
-	if !b.isOpen {
+	if !b.isOpen && len(b.accounts) == 0 {
 		b.mu.Unlock()
 		return
 	}
-	b.openTime, b.probeAt = b.initialOpenTime, b.now()
+	if b.isOpen {
+		b.openTime, b.probeAt = b.initialOpenTime, b.now()
+	}
 	b.signalLocked()
-	isProbing := b.isProbing
+	isProbing := b.isOpen && b.isProbing
 	b.mu.Unlock()
 	if !isProbing {
 		b.wake(0)

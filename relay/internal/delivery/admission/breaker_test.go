@@ -88,7 +88,7 @@ func TestBreaker_ProbeNow(t *testing.T) {
 		t.Error("probeNow changed a closed breaker")
 	}
 	for range FailureThreshold {
-		b.recordAttempt(Account{}, noProbe, true, errServer)
+		b.recordAttempt(Account{}, ordinaryAttempt, true, errServer)
 	}
 	for range 3 {
 		now = now.Add(time.Minute)
@@ -156,7 +156,7 @@ func newBreakerRig(t *testing.T) *breakerRig {
 }
 
 // attempt makes an attempt, which must be of a kind.
-func (r *breakerRig) attempt(account string, want probe, err error) {
+func (r *breakerRig) attempt(account string, want attemptKind, err error) {
 	r.Helper()
 	p, ok := r.tryEnter(NewAccount(account))
 	if p != want || !ok {
@@ -165,7 +165,7 @@ func (r *breakerRig) attempt(account string, want probe, err error) {
 	r.recordAttempt(NewAccount(account), p, true, err)
 }
 
-func (r *breakerRig) fail(account string, want probe, count int) {
+func (r *breakerRig) fail(account string, want attemptKind, count int) {
 	r.Helper()
 	for range count {
 		r.attempt(account, want, errServer)
@@ -194,7 +194,7 @@ func (r *breakerRig) expectWait(account Account, isPostponed bool) {
 
 func (r *breakerRig) expectFailing(want ...string) {
 	r.Helper()
-	got, ok := r.failed()
+	got, ok := r.listFailed()
 	slices.Sort(got)
 	if ok != (len(want) > 0) || !slices.Equal(got, want) {
 		r.Fatalf("got failing accounts %v, want %v", got, want)
@@ -207,7 +207,7 @@ func TestBreaker_FailingAccounts(t *testing.T) {
 	for _, bad := range [][]string{{"a"}, {"a", "b"}, {"a", "b", "c", ""}} {
 		r := newBreakerRig(t)
 		for i := range FailureThreshold {
-			r.fail(bad[i%len(bad)], noProbe, 1)
+			r.fail(bad[i%len(bad)], ordinaryAttempt, 1)
 		}
 		r.expectFailing(sorted(bad)...)
 		for _, name := range bad {
@@ -225,8 +225,8 @@ func TestBreaker_FailingAccounts(t *testing.T) {
 			r.expectWait(NewAccount(name), true)
 		}
 		r.expectWait(NewAccount(bad[0]), false)
-		r.attempt("good", sinkProbe, nil)
-		r.attempt("good", noProbe, nil)
+		r.attempt("good", earlyProbe, nil)
+		r.attempt("good", ordinaryAttempt, nil)
 	}
 }
 
@@ -240,8 +240,9 @@ func sorted(names []string) []string {
 func TestBreaker_FailsForAllAccounts(t *testing.T) {
 	t.Parallel()
 	r := newBreakerRig(t)
-	r.fail("0", noProbe, FailureThreshold)
+	r.fail("0", ordinaryAttempt, FailureThreshold)
 	r.allowPostponing()
+	probeAt := r.nextProbeAt()
 	for i := range 200 {
 		name := strconv.Itoa(i + 1)
 		if _, ok := r.tryEnter(NewAccount(name)); !ok {
@@ -250,29 +251,32 @@ func TestBreaker_FailsForAllAccounts(t *testing.T) {
 			}
 			break
 		}
-		r.recordAttempt(NewAccount(name), sinkProbe, true, errServer)
+		r.recordAttempt(NewAccount(name), earlyProbe, true, errServer)
 		r.expectWait(NewAccount(name), false) // the queue must be searched again
+	}
+	if r.nextProbeAt() != probeAt {
+		t.Error("early probes delay the next one")
 	}
 	r.expectFailing() // too many
 	r.time = r.time.Add(maxOpenTime)
 	r.attempt("7", sinkProbe, nil)
-	r.attempt("8", noProbe, nil)
+	r.attempt("8", ordinaryAttempt, nil)
 }
 
-// An account that fails while others succeed has a circuit breaker of its own.
+// An account that fails while others succeed has its own circuit breaker.
 func TestBreaker_OfAccount(t *testing.T) {
 	t.Parallel()
 	r := newBreakerRig(t)
 	for range FailureThreshold {
-		r.fail("bad", noProbe, 1)
-		r.attempt("good", noProbe, nil)
+		r.fail("bad", ordinaryAttempt, 1)
+		r.attempt("good", ordinaryAttempt, nil)
 	}
 	for pause := minOpenTime; pause <= 4*maxOpenTime; pause *= openTimeGrowth {
 		r.expectWait(NewAccount("bad"), true)
 		if !r.isFailing(NewAccount("bad")) || r.isFailing(NewAccount("good")) {
 			t.Fatal("want the circuit breaker of one account")
 		}
-		r.attempt("good", noProbe, nil)
+		r.attempt("good", ordinaryAttempt, nil)
 		r.time = r.time.Add(min(pause, maxOpenTime))
 		r.fail("bad", accountProbe, 1)
 	}
@@ -287,14 +291,68 @@ func TestBreaker_OfAccount(t *testing.T) {
 	r.expectWait(NewAccount("bad"), true) // one probe at a time
 	r.recordAttempt(NewAccount("bad"), p, false, context.Canceled)
 	r.attempt("bad", accountProbe, nil)
-	r.attempt("bad", noProbe, nil)
+	r.attempt("bad", ordinaryAttempt, nil)
 
 	// In an outage of the destination, all wait.
-	r.fail("good", noProbe, FailureThreshold)
-	r.fail("bad", sinkProbe, 1)
+	r.fail("good", ordinaryAttempt, FailureThreshold)
+	r.fail("bad", earlyProbe, 1)
 	r.expectWait(NewAccount("bad"), false)
 	r.expectWait(NewAccount("good"), false)
 	if r.isFailing(NewAccount("good")) {
 		t.Error("an outage is regarded as the fault of one account")
+	}
+}
+
+// After an outage of all accounts, the destination recovers for some only.
+func TestBreaker_RecoversForOthers(t *testing.T) {
+	t.Parallel()
+	r := newBreakerRig(t)
+	r.fail("good", ordinaryAttempt, FailureThreshold/2)
+	r.fail("bad", ordinaryAttempt, FailureThreshold/2)
+	r.expectFailing("bad", "good")
+	for range loneProbes {
+		r.expectWait(NewAccount("good"), false)
+		r.time = r.time.Add(maxOpenTime)
+		r.fail("bad", sinkProbe, 1)
+	}
+	r.expectFailing("bad")
+	r.allowPostponing()
+	r.expectWait(NewAccount("bad"), true)
+	p, ok := r.tryEnter(NewAccount("good"))
+	if p != earlyProbe || !ok {
+		t.Fatal("the other account may not probe")
+	}
+	r.expectWait(NewAccount("bad"), false) // during a probe, nothing is postponed
+	r.recordAttempt(NewAccount("good"), p, true, nil)
+	r.attempt("good", ordinaryAttempt, nil)
+}
+
+// A success of others at the beginning of an outage, or long ago, does not make it the fault of one account.
+func TestBreaker_OutageAfterSuccess(t *testing.T) {
+	t.Parallel()
+	r := newBreakerRig(t)
+	r.fail("most", ordinaryAttempt, 1)
+	r.attempt("seldom", ordinaryAttempt, nil)
+	r.fail("most", ordinaryAttempt, FailureThreshold)
+	if r.nextProbeAt().IsZero() {
+		t.Error("the breaker of the sink is closed")
+	}
+
+	r = newBreakerRig(t)
+	for range FailureThreshold {
+		r.fail("most", ordinaryAttempt, 1)
+		r.attempt("seldom", ordinaryAttempt, nil)
+	}
+	r.time = r.time.Add(forgetAfter + time.Second)
+	r.fail("most", accountProbe, FailureThreshold)
+	if r.nextProbeAt().IsZero() {
+		t.Error("the breaker of the sink is closed long after the last success")
+	}
+	r.time = r.time.Add(2 * forgetAfter)
+	r.attempt("most", sinkProbe, nil)
+	r.fail("most", ordinaryAttempt, 1)
+	r.time = r.time.Add(forgetAfter + time.Second)
+	if got := r.failingAccounts(); len(got) != 0 || len(r.accounts) != 0 {
+		t.Errorf("old failures are known: %v, %d", got, len(r.accounts))
 	}
 }

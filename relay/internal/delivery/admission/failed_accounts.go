@@ -9,8 +9,10 @@ import (
 const (
 	// maxFailedAccounts is the maximum number of accounts that are known to fail. If more do, the destination fails.
 	maxFailedAccounts = 100
-	// forgetAfter is the time after which the failure of an account makes room for others.
+	// forgetAfter is the time after which a failure of an account, and a success of others, say nothing about the present.
 	forgetAfter = 10 * time.Minute
+	// minFailures is the number of failures of an account before a success of others shows that it fails alone.
+	minFailures = 3
 )
 
 // Account is the account of a delivery, which may be empty. The zero value is unknown or several accounts.
@@ -29,16 +31,22 @@ type failedAccounts map[string]*failedAccount
 type failedAccount struct {
 	failures int // consecutive
 	failedAt time.Time
-	// othersSucceed is set if an attempt of another account has succeeded since the first failure, and the sink was not down since.
-	othersSucceed bool
-	isProbing     bool
-	openTime      time.Duration
-	probeAt       time.Time
+	// othersSucceededAt is the time of the last success of another account. It is zero if the account had few failures then, or if
+	// the sink was down since.
+	othersSucceededAt time.Time
+	isProbing         bool
+	openTime          time.Duration
+	probeAt           time.Time
 }
 
 // isOpen reports whether the destination fails for this account, but not for others. f may be nil.
 func (f *failedAccount) isOpen() bool {
-	return f != nil && f.othersSucceed && f.failures >= FailureThreshold
+	return f != nil && !f.othersSucceededAt.IsZero() && f.failures >= FailureThreshold
+}
+
+// hasExpired reports whether others have not succeeded for a long time, so the destination may fail for them too.
+func (f *failedAccount) hasExpired(now time.Time) bool {
+	return now.Sub(f.othersSucceededAt) > forgetAfter
 }
 
 // delayProbe sets the time of the next probe.
@@ -75,7 +83,7 @@ func (m failedAccounts) recordFailure(account Account, now time.Time) (f *failed
 	}
 	if f = m[account.id]; f == nil {
 		if len(m) >= maxFailedAccounts {
-			maps.DeleteFunc(m, func(_ string, f *failedAccount) bool { return now.Sub(f.failedAt) > forgetAfter })
+			m.forgetOld(now)
 		}
 		if len(m) >= maxFailedAccounts {
 			return nil, false
@@ -96,11 +104,13 @@ func (m failedAccounts) recordSuccess(account Account, now time.Time, initialOpe
 		delete(m, account.id)
 	}
 	for _, f := range m {
-		if f.othersSucceed {
+		if f.failures < minFailures {
 			continue
 		}
-		f.othersSucceed, f.openTime = true, 0
-		if f.isOpen() {
+		wasOpen := f.isOpen()
+		f.othersSucceededAt = now
+		if !wasOpen && f.isOpen() {
+			f.openTime = 0
 			f.delayProbe(now, initialOpenTime)
 			hasChanged = true
 		}
@@ -117,8 +127,18 @@ func (m failedAccounts) endProbe(account Account) {
 // forgetSuccesses closes the circuit breakers of all accounts, because the destination fails for others too.
 func (m failedAccounts) forgetSuccesses() {
 	for _, f := range m {
-		f.othersSucceed = false
+		f.othersSucceededAt = time.Time{}
 	}
+}
+
+// forgetOld removes accounts that have failed long ago and not since.
+func (m failedAccounts) forgetOld(now time.Time) {
+	maps.DeleteFunc(m, func(_ string, f *failedAccount) bool { return !f.isProbing && now.Sub(f.failedAt) > forgetAfter })
+}
+
+// forgetOthers removes all accounts but one.
+func (m failedAccounts) forgetOthers(account Account) {
+	maps.DeleteFunc(m, func(id string, _ *failedAccount) bool { return id != account.id })
 }
 
 // probeNow allows the next probe of each account at once.

@@ -16,7 +16,8 @@ type Permit struct {
 	a                 *Admission
 	hasToken, hasSlot bool
 	isEntered         bool
-	probe             probe
+	kind              attemptKind
+	entered           Account // the account when the attempt was allowed
 }
 
 // IsComplete reports whether the attempt has a slot and a token.
@@ -32,7 +33,8 @@ func (p *Permit) Enter() bool {
 		return true
 	}
 	if off, _ := p.a.state.Off(); !off && p.a.bucket.cooldown.remaining() == 0 {
-		p.probe, p.isEntered = p.a.breaker.tryEnter(p.Account)
+		p.entered = p.Account
+		p.kind, p.isEntered = p.a.breaker.tryEnter(p.Account)
 	}
 	return p.isEntered
 }
@@ -41,7 +43,7 @@ func (p *Permit) Enter() bool {
 // slot. counts is false if the attempt was aborted.
 func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 	p.a.bucket.observeResponse(ctx, counts, err)
-	p.a.breaker.recordAttempt(p.Account, p.probe, counts, err)
+	p.a.breaker.recordAttempt(p.entered, p.kind, counts, err)
 	p.a.slots.releaseSlots(1)
 	*p = Permit{}
 }
@@ -49,7 +51,7 @@ func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 // Cancel ends the permit without an attempt. It does nothing if the permit is empty.
 func (p *Permit) Cancel() {
 	if p.isEntered {
-		p.a.breaker.recordAttempt(p.Account, p.probe, false, nil)
+		p.a.breaker.recordAttempt(p.entered, p.kind, false, nil)
 	}
 	if p.hasSlot {
 		p.a.slots.releaseSlots(1)

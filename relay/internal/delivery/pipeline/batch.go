@@ -97,9 +97,6 @@ func (s *batchStage) add(ctx context.Context, n relay.Notification, leaseEnd str
 func (s *batchStage) leadBatch(ctx context.Context, b *batch) error {
 	sealed := &Item{Origin: s.origin}
 	defer sealed.Permit.Cancel()
-	if s.collector.byAccount {
-		sealed.Permit.Account = admission.NewAccount(b.group)
-	}
 	err := s.waitComplete(ctx, b)
 	if err == nil {
 		err = s.admission.Acquire(ctx, &sealed.Permit)
