@@ -139,6 +139,7 @@ func (m *Monitor) Measure(ctx context.Context) {
 	defer m.mu.Unlock()
 	memory, err := m.opts.Read(ctx)
 	if err != nil {
+		m.shares.resetUsage()
 		return
 	}
 	m.used.Store(memory.Used)

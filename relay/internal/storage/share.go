@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// roomDivisor determines the part of the room that a publisher may store on a node per interval.
+	// A publisher may store a quarter of the room on a node per interval.
 	roomDivisor = 4
-	// quietDivisor determines the part of what was stored recently up to which a publisher is quiet.
-	quietDivisor = 10
-	// recentDecay is the factor per interval for what was stored earlier. After ten minutes a third is left.
+	// A publisher is quiet if it has recently sent at most half as many bytes as the average.
+	quietDivisor = 2
+	// recentDecay is the factor of recent bytes per interval. It leaves a third after ten minutes.
 	recentDecay = 1 - 1.0/600
-	// quietReserve is the part of the memory above the limit that only quiet publishers may use.
+	// quietReserve is the part of the memory above the limit that quiet publishers may use while the storage is full.
 	quietReserve = 0.2
-	// forgetBelow is the number of bytes below which a publisher is forgotten.
+	// forgetBelow is the number of recent bytes below which a publisher is removed.
 	forgetBelow = 100
 )
 
@@ -28,14 +28,14 @@ type roomShares struct {
 	isFull     bool
 	room       float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
 	allRoom    float64 // bytes until the end of the reserve
-	recent     float64 // bytes that all publishers have stored recently
+	recent     float64 // bytes of recent requests of all publishers, also of rejected ones
 	publishers map[string]*usage
 }
 
-// usage is what a publisher has stored, in bytes.
+// usage is what a publisher has sent, in bytes.
 type usage struct {
-	interval float64 // since the last measurement
-	recent   float64
+	interval float64 // stored since the last measurement
+	recent   float64 // recently, also what was rejected
 }
 
 // beginInterval starts an interval after a measurement.
@@ -57,6 +57,15 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 	}
 }
 
+// resetUsage starts an interval without a measurement. The room stays reduced.
+func (s *roomShares) resetUsage() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, u := range s.publishers {
+		u.interval = 0
+	}
+}
+
 // mayPublish reports whether a publisher may store anything.
 func (s *roomShares) mayPublish(name string) bool {
 	s.mu.Lock()
@@ -65,11 +74,11 @@ func (s *roomShares) mayPublish(name string) bool {
 }
 
 func (s *roomShares) isQuietLocked(u *usage) bool {
-	return u == nil || u.recent <= s.recent/quietDivisor
+	return u == nil || u.recent*float64(len(s.publishers))*quietDivisor <= s.recent
 }
 
 // takeRoom reports whether a publisher may store bytes, and counts them. The first request of an interval may use all of the
-// room, so that large requests are possible, and the limit is reached.
+// room. Otherwise large requests would be impossible, and publishing would stop before the limit.
 func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,17 +97,20 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 		u = &usage{}
 		s.publishers[name] = u
 	}
-	if s.isFull && !s.isQuietLocked(u) || u.interval+bytes > share {
-		return false
-	}
-	u.interval += bytes
+	isQuiet := s.isQuietLocked(u)
 	u.recent += bytes
 	s.recent += bytes
+	if s.isFull && !isQuiet || u.interval+bytes > share || s.hasLimit && bytes > s.allRoom {
+		return false
+	}
+	s.room -= bytes
+	s.allRoom -= bytes
+	u.interval += bytes
 	return true
 }
 
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
-// is full, a quiet publisher may still store events: one that has stored at most a tenth of all on this node recently.
+// is full, a quiet publisher may still store events: one that has recently sent at most half of the average of this node.
 func (m *Monitor) CheckPublisher(name string) error {
 	if m.shares.mayPublish(name) {
 		return nil
@@ -107,7 +119,8 @@ func (m *Monitor) CheckPublisher(name string) error {
 }
 
 // TakeRoom counts bytes that a publisher is about to store. It returns a *[relay.Error] with the code 503.storage-full if they
-// exceed a quarter of the room that is left, together with those since the last measurement. Copies for sinks do not count.
+// exceed a quarter of the room that is left, together with those since the last measurement. The first request since then may
+// exceed it. Copies for sinks do not count.
 func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	if m.shares.takeRoom(name, float64(bytes)) {
 		return nil
