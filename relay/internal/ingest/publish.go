@@ -55,7 +55,7 @@ type Quotas interface {
 	Take(ctx context.Context, c quota.Client, a quota.Amount) error
 }
 
-// Room is the room in the storage. Its methods return the error for publishers if there is none. They are called concurrently
+// Room limits what publishers store. Its methods return the error for publishers beyond the limit. They are called concurrently
 // and do not block.
 type Room interface {
 	// CheckPublisher reports whether a publisher may store anything.

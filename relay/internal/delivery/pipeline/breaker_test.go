@@ -116,7 +116,7 @@ func badDeliveries(count, accounts int) []relay.Delivery {
 	return list
 }
 
-// If the destination fails for the events of some accounts, those of others are delivered, and nothing is lost.
+// If the destination fails for some accounts, the events of others are delivered, and nothing is lost.
 func TestBreaker_FailsForSomeAccounts(t *testing.T) {
 	t.Parallel()
 	const n = 50
@@ -139,7 +139,7 @@ func TestBreaker_FailsForSomeAccounts(t *testing.T) {
 			if sink.attempts("good") != 1 || e.scheduledCount() != n {
 				t.Errorf("%d attempts of the other account, %d scheduled, want %d", sink.attempts("good"), e.scheduledCount(), n)
 			}
-			// Each account has one more probe. Those that run when the breaker opens or closes end.
+			// Each account has one more probe. Attempts that are running then also end.
 			if got, want := sink.attempts("")-1, admission.FailureThreshold+tt.accounts+2*p.opts.Concurrency; got > want {
 				t.Errorf("%d attempts of the accounts that fail, want at most %d", got, want)
 			}
@@ -147,7 +147,7 @@ func TestBreaker_FailsForSomeAccounts(t *testing.T) {
 	}
 }
 
-// The retries of an account that fails delay neither those of others nor new deliveries.
+// The retries of an account that fails delay neither retries of other accounts nor new deliveries.
 func TestBreaker_RetriesOfOthers(t *testing.T) {
 	t.Parallel()
 	const n = 200

@@ -18,7 +18,7 @@ const (
 	searchTimeout = time.Second
 )
 
-// postponer schedules fresh deliveries of failing accounts without an attempt, so that they do not delay those of others.
+// postponer schedules fresh deliveries of failing accounts without an attempt. Otherwise they would delay other accounts.
 type postponer struct {
 	opts      *Options
 	admission *admission.Admission
