@@ -75,8 +75,8 @@ type DeliveryState string
 
 // The states of deliveries.
 const (
-	DeliveryWaiting    DeliveryState = "waiting"     // not attempted yet, or attempted again without a time
-	DeliveryRetrying   DeliveryState = "retrying"    // attempted again at next_attempt_at
+	DeliveryWaiting    DeliveryState = "waiting"     // in the queue of the sink or in a digest, without an attempt
+	DeliveryRetrying   DeliveryState = "retrying"    // in the retry queue, because it failed, was replayed, or must wait for others
 	DeliveryDelivered  DeliveryState = "delivered"   // accepted by the destination
 	DeliveryDead       DeliveryState = "dead"        // a dead letter
 	DeliveryDropped    DeliveryState = "dropped"     // removed by a limit or by an operator

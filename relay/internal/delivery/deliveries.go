@@ -104,8 +104,7 @@ func (s *Service) listPlaces(ctx context.Context, sel *Selection) (places []list
 	}
 	for _, sink := range sinks {
 		for _, state := range ListedStates() {
-			// Deliveries that were never attempted can be in the retry queue, too.
-			if sel.wantsState(state) || state == adminapi.DeliveryRetrying && sel.wantsState(adminapi.DeliveryWaiting) {
+			if sel.wantsState(state) {
 				places = append(places, listPlace{Sink: sink, State: state})
 			}
 		}
@@ -252,8 +251,6 @@ func (s *Service) listRetrying(
 			last := one.Record.Attempts[n-1]
 			d.Attempts, d.LastAttemptAt = one.Record.AttemptCount, &last.Time
 			d.Status, d.Error = last.Status, last.Error
-		} else {
-			d.State = adminapi.DeliveryWaiting // such as a replay, or after another one with its ordering key
 		}
 		for _, n := range one.Record.Notifications {
 			d.EventID, d.Topic = n.ID, n.Topic

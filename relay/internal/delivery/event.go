@@ -205,9 +205,6 @@ func describeDead(d *adminapi.EventSink, last *history.Attempt) {
 // describeScheduled describes a delivery in the retry queue.
 func describeScheduled(d *adminapi.EventSink, at store.Location) {
 	d.State = adminapi.DeliveryRetrying
-	if len(d.Attempts) == 0 { // such as a replay
-		d.State = adminapi.DeliveryWaiting
-	}
 	if at.IsDead {
 		d.Detail = "it was replayed; the dead letter remains until it is replayed or dropped"
 	}

@@ -38,9 +38,9 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 		Short: "List the deliveries of a sink, or of all sinks",
 		Long: `Lists deliveries by state:
 
-  retrying   failed; the next attempt is at NEXT, or is running if NEXT is empty
-  waiting    not attempted yet: in the queue of the sink, replayed, or after another delivery with the same ordering key;
-             an open digest is one line, and is sent at NEXT
+  retrying   failed, replayed, postponed, or after another delivery with the same ordering key; the next attempt is at NEXT,
+             which is empty during an attempt
+  waiting    not attempted yet, in the queue of the sink; an open digest is one line, and is sent at NEXT
   dead       dead letters; ATTEMPTS includes replays
   dropped    dropped by an operator, or because the account had used its share of the backlog
   delivered  accepted by the destination
