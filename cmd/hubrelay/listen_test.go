@@ -145,7 +145,7 @@ func TestListen_Since(t *testing.T) {
 		return nil
 	})
 	for args, want := range map[string]string{
-		"--since soon":             "neither a duration",
+		"--since soon":             "neither an age",
 		"--since 2h --after x":     "after since",
 		"--url http://x --after x": "nor a time",
 	} {

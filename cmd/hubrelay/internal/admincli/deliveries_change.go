@@ -22,7 +22,7 @@ type deliveryAction struct {
 
 func newDeliveriesRetry(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
-		adminapi.RetryDeliveries(), "retry", "retried", "Attempt scheduled deliveries now",
+		adminapi.RetryDeliveries(), "retry", "retried", "Retry deliveries now",
 		`Makes the next attempts of deliveries due now. 'sinks retry' makes all attempts of a sink due. 'deadletters replay' is for
 dead letters.`,
 	})
@@ -30,9 +30,9 @@ dead letters.`,
 
 func newDeliveriesDrop(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
-		adminapi.DropDeliveries(), "drop", "dropped", "Remove deliveries that wait for an attempt",
-		`Removes deliveries that are scheduled or wait in the queue of the sink, permanently. The destination never gets them from this
-sink. A delivery that a node has read from the queue is not removed: its attempt runs, or follows when a paused sink is
+		adminapi.DropDeliveries(), "drop", "dropped", "Drop deliveries that wait for an attempt",
+		`Drops deliveries that are scheduled or wait in the queue of the sink, permanently. The destination never gets them from this
+sink. A delivery that a node has read from the queue is not dropped: its attempt runs, or follows when a paused sink is
 resumed.`,
 	})
 }

@@ -22,8 +22,8 @@ func newSinksReplay(std term.Streams) *cobra.Command {
 		Long: `Delivers events of the log again that match the filter of the sink and all given options. IDs are unchanged.
 redis.retention limits the age of the log.
 
-TIME is RFC 3339 or a duration ago, such as 2h or 1d. CURSOR is the cursor of a stream, or the ID of an entry of the log. The
-cursor of a hub's stream covers all hubs of the same partition, so add --hub.
+TIME is an age, such as 2h or 1d, or a time (RFC 3339). CURSOR is the cursor of a stream, or the ID of an entry of the log.
+The cursor of a hub's stream covers all hubs of the same partition, so add --hub.
 
 --failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that
 were dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead
@@ -44,8 +44,8 @@ once.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.After, "after", "", "cursor, RFC 3339 time, or duration ago (2h, 1d)")
-	flags.StringVar(&request.Until, "until", "", "only events stored before this time or duration ago")
+	flags.StringVar(&request.After, "after", "", "only events after this cursor, age, such as 2h, or time (RFC 3339)")
+	flags.StringVar(&request.Until, "until", "", "only events stored before this age, such as 2h, or time (RFC 3339)")
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")
 	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
 	flags.StringSliceVar(&request.EventIDs, "id", nil, "only events with these IDs, at most 1000")

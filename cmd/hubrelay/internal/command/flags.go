@@ -42,7 +42,7 @@ func ParseTimeFlag(flag, text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("--%s %q is neither a duration such as 2h nor a time such as 2026-11-20T08:00:00Z",
+		return at, fmt.Errorf("--%s %q is neither an age such as 2h nor a time such as 2026-11-20T08:00:00Z",
 			flag, text)
 	}
 	return at, nil
