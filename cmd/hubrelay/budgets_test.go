@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestBudgets floods the relay with each operation of a client. During each flood another tenant publishes, gets tokens and
+// TestBudgets floods the relay with each operation of a client. During each flood another account publishes, gets tokens and
 // receives its stream, and the relay stays ready. Afterwards the flood has left a bounded number of keys in Redis and of
 // goroutines. SECURITY.md lists the operations.
 func TestBudgets(t *testing.T) {

@@ -61,7 +61,7 @@ type Cursor struct {
 type CursorKey [32]byte
 
 // Cursors encodes and decodes cursors. A cursor reveals only its length. An unencrypted position would also show when
-// other tenants published. Cursors may be used concurrently.
+// other accounts published. Cursors may be used concurrently.
 type Cursors struct {
 	block   cipher.Block
 	scratch sync.Pool // of *cursorScratch

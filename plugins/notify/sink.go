@@ -157,7 +157,7 @@ func (s *Sink) sendTo(ctx context.Context, to destination, title, text string, r
 	return to.classifyAttempt(a, err)
 }
 
-// disableMarkup makes mentions and links with another text ineffective. Events contain texts of tenants.
+// disableMarkup makes mentions and links with another text ineffective. Events contain texts of accounts.
 var disableMarkup = strings.NewReplacer("@", "@\u200b", "](", "]\u200b(", "<", "<\u200b")
 
 // send sends a message with shoutrrr.

@@ -491,7 +491,7 @@ func TestTransport_NoRequestWithoutAttempt(t *testing.T) {
 	}
 }
 
-// A tenant cannot hide the address of a link.
+// An account cannot hide the address of a link.
 func TestDisableMarkup_Links(t *testing.T) {
 	t.Parallel()
 	got := disableMarkup.Replace("[safe](http://evil.example) <http://evil.example|safe>")

@@ -209,7 +209,7 @@ func isSessionCheck(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == adminapi.SessionPath && r.Header.Get("Authorization") == ""
 }
 
-// adminOnly requires [adminapi.RoleAdmin], because profiles contain command lines and may contain tenant data.
+// adminOnly requires [adminapi.RoleAdmin], because profiles contain command lines and may contain data of accounts.
 func adminOnly(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if rejected := requireRole(r, adminapi.RoleAdmin); rejected != nil {

@@ -41,7 +41,7 @@ func searchEvents(
 func showEvent(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.EventDetails, error) {
 	e, err := s.ShowEvent(r.Context(), r.PathValue("id"))
 	if !callerFrom(r).Role.Allows(adminapi.RoleOperator) {
-		// Both contain data of tenants.
+		// Both contain data of accounts.
 		e.Payload = nil
 		for i := range e.Sinks {
 			if e.Sinks[i].State == adminapi.DeliveryNotMatched {

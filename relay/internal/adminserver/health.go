@@ -23,13 +23,13 @@ type HealthOptions struct {
 	Metrics *metrics.Metrics
 	// ReadyTimeout is the time limit of the readiness check. Zero means [DefaultReadyTimeout].
 	ReadyTimeout time.Duration
-	// Warning returns a warning for /readyz?verbose, or "". It must not contain data of tenants. It may be nil.
+	// Warning returns a warning for /readyz?verbose, or "". It must not contain data of accounts. It may be nil.
 	Warning func() string
 	// Listen is health.listen. On a loopback address the Host header is checked; see [Health.ServeHTTP].
 	Listen string
 }
 
-// Health serves /healthz, /readyz and /metrics. They contain no tenant data. It may be used concurrently.
+// Health serves /healthz, /readyz and /metrics. They contain no data of accounts. It may be used concurrently.
 type Health struct {
 	opt   HealthOptions
 	hosts hostCheck

@@ -21,14 +21,14 @@ const (
 // keyActor is the start of the actor of an API key.
 const keyActor = "key "
 
-// isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because a tenant
+// isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because an account
 // can cause them at any rate. Failed authentications have no actor, and are limited per address.
 func isSummarized(e *Entry) bool { return strings.HasPrefix(e.Actor, keyActor) }
 
 // summaries counts repeated entries. The zero value is ready, and may be used concurrently.
 type summaries struct {
 	mu sync.Mutex
-	// windows are the open windows by their entry without its time and detail. A tenant can cause any number of details.
+	// windows are the open windows by their entry without its time and detail. An account can cause any number of details.
 	windows map[Entry]*window
 	// targets counts the windows of rejected actions by their entry without target and source.
 	targets map[Entry]int

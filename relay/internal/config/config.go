@@ -93,7 +93,7 @@ type TLS struct {
 // Enabled reports whether the listener uses TLS.
 func (t TLS) Enabled() bool { return t.CertFile != "" }
 
-// Health is the listener for probes and Prometheus. It serves no tenant data.
+// Health is the listener for probes and Prometheus. It serves no data of accounts.
 type Health struct {
 	Listen string `koanf:"listen" doc:"Address host:port of /healthz, /readyz and /metrics, without a login."`
 }

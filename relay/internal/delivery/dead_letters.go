@@ -15,7 +15,7 @@ import (
 const deadLetterInterval = time.Second
 
 // limitDeadLetters drops dead letters while Redis is nearly full, until ctx ends. Without it, a destination that rejects all
-// events would stop publishing for all tenants. One node does this, because several would drop too many.
+// events would stop publishing for all accounts. One node does this, because several would drop too many.
 func (s *Service) limitDeadLetters(ctx context.Context) error {
 	err := s.opts.Leases.Lease("deadletters", lease.DefaultTTL).Run(ctx, s.limitDeadLettersAsLeader)
 	if ctx.Err() != nil {

@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxChangedHubs and maxChangedAccounts bound the memory. Beyond them, the credentials for all hubs of the account,
-	// or of all accounts, count as changed. A tenant cannot choose its account, so it cannot invalidate the decisions
+	// or of all accounts, count as changed. A client cannot choose its account, so it cannot invalidate the decisions
 	// about others.
 	maxChangedHubs     = 1_000
 	maxChangedAccounts = 10_000

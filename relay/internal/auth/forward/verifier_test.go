@@ -214,7 +214,7 @@ func TestVerifier_MarkChanged(t *testing.T) {
 	}
 }
 
-// A tenant cannot invalidate the decisions about others, with whatever notifications it publishes.
+// An account cannot invalidate the decisions about others, with whatever notifications it publishes.
 func TestCredentialChanges_OfOthers(t *testing.T) {
 	t.Parallel()
 	now := time.Now()

@@ -150,7 +150,7 @@ func (s *settleStage) scheduleRetry(
 }
 
 // splitDelivery continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become
-// dead letters, because the others may belong to other tenants.
+// dead letters, because the others may belong to other accounts.
 func (s *settleStage) splitDelivery(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
 	if err := o.splitDelivery(ctx, it); err != nil {
 		return err
