@@ -43,12 +43,12 @@ func newSinksList(std term.Streams) *cobra.Command {
 STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is
 throttled during a pause that the destination asked for.
 
-WAITING is the number of deliveries without an attempt, including deliveries collected for a digest. A plus sign after it
-means that further events wait in the log, because the queue was full or the sink was absent. RETRYING counts
-deliveries that failed, were replayed or postponed, or wait for another delivery with the same ordering key. DEAD counts
-dead letters. NOW is the number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is
-neither delivered nor dead, LAST OK the time since the last success. DELIVERED and FAILED count all attempts on all nodes,
-including replays. They are approximate, because a node that is killed loses the counts of its last second.
+WAITING is the number of events without an attempt, in the queue and in open digests. A plus sign after it means that
+further events wait in the log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed,
+were replayed or postponed, or wait for another delivery with the same ordering key. DEAD counts dead letters. NOW is the
+number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead,
+LAST OK the time since the last success. DELIVERED and FAILED count all attempts on all nodes, including replays. They are
+approximate, because a node that is killed loses the counts of its last second.
 
 Columns are omitted if the table is wider than 100 columns; --json has all values, and failures by reason. Notes after
 the table show problems. They show the last failure of a sink if its last attempt failed, or if it has scheduled retries.`,
