@@ -132,8 +132,8 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 		list = append(list, s.Name+": "+note)
 	}
 	if n := len(s.FailingAccounts); n > 0 {
-		list = append(list, fmt.Sprintf("%s: the destination fails for %d accounts (%s), whose deliveries are postponed", s.Name, n,
-			relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxAccountsLength)))
+		list = append(list, fmt.Sprintf("%s: the destination fails for %s (%s), whose deliveries are postponed", s.Name,
+			term.Pluralize(n, "account"), relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxAccountsLength)))
 	}
 	if s.Dropped > 0 {
 		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog or Redis was full; fix the "+

@@ -135,3 +135,19 @@ test('hostile texts are shown as text', async ({ open }) => {
   await page.getByRole('table').getByRole('link').first().click();
   await expect(page.getByRole('textbox')).toBeVisible();
 });
+
+test('the page of a sink names the accounts for which it fails', async ({ open }) => {
+  const page = await open('busy', 'viewer', '/sinks', { viewport: sizes.phone });
+  await loaded(page, 'Sinks');
+  const accounts = Array.from({ length: 100 }, (_, i) => `account-${i}`);
+  await page.route('**/api/sinks/good', async (route) => {
+    const response = await route.fetch();
+    const body = await response.json();
+    body.data.failing_accounts = accounts;
+    await route.fulfill({ response, json: body });
+  });
+  await go(page, '/sinks/good');
+  await expect(page.getByText('The destination fails for 100 accounts')).toBeVisible();
+  await expect(page.getByText(accounts.join(', '))).toBeVisible();
+  await check(page, 'failing-accounts', 'phone');
+});

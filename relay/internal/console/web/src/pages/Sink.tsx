@@ -124,6 +124,18 @@ function Plots({ sink }: { sink: string }) {
   );
 }
 
+function FailingAccounts({ accounts }: { accounts: string[] }) {
+  if (accounts.length === 0) return null;
+  return (
+    <div class="notice warn">
+      <p>
+        <strong>The destination fails for {plural(accounts.length, 'account')}</strong>, and works for others. This node
+        postpones deliveries of <span class="mono">{accounts.join(', ')}</span>.
+      </p>
+    </div>
+  );
+}
+
 const tone = { active: '', throttled: 'warn', paused: '', down: 'bad', disabled: 'bad', failed: 'bad' };
 
 function Status({ sink: s }: { sink: Sink }) {
@@ -149,6 +161,7 @@ function Status({ sink: s }: { sink: Sink }) {
           </p>
         </div>
       ) : null}
+      <FailingAccounts accounts={s.failing_accounts ?? []} />
       <section aria-label="Numbers">
         <Facts
           facts={[
