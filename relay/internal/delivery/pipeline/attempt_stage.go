@@ -30,7 +30,7 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 	case !it.Permit.Enter():
 		if s.admission.IsFailing(it.Permit.Account) {
 			it.Permit.Cancel()
-			return it.Origin.Release(ctx, it, postponedDelay)
+			return s.postponer.postponeRetry(ctx, it)
 		}
 		return errNotAdmitted
 	}

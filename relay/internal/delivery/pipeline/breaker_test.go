@@ -169,6 +169,40 @@ func TestBreaker_RetriesOfOthers(t *testing.T) {
 	}
 }
 
+// A delivery that is postponed until it reaches its maximum age becomes a dead letter.
+func TestBreaker_PostponedReachMaxAge(t *testing.T) {
+	t.Parallel()
+	const n = 30
+	e, sink := newEnv(t), failFor()
+	var late atomic.Bool
+	p := e.pipeline(sink, func(o *Options) {
+		o.Concurrency, o.probeDelay = 2, time.Hour
+		o.Schedule = Schedule{Delays: []time.Duration{time.Second}, MaxAttempts: 100, MaxAge: 20 * time.Second}
+		o.HasOtherAccounts = func(context.Context, []string) (bool, error) { return true, nil }
+		o.Now = func() time.Time {
+			if late.Load() {
+				return time.Now().Add(30 * time.Second) // before the next probe
+			}
+			return time.Now()
+		}
+	})
+	feed(t, p, append(badDeliveries(n, 1), delivery("good")))
+	attempts := sink.attempts("")
+	late.Store(true)
+	e.client.ZInterStore(t.Context(), "hubrelay:retry:s", &redis.ZStore{ // all are due
+		Keys: []string{"hubrelay:retry:s"}, Weights: []float64{0.5},
+	})
+	e.retries(p)
+	testkit.WaitForValue(t, "none scheduled", 0, e.scheduledCount)
+	dead := e.deadLetters()
+	if len(dead) != n || sink.attempts("") != attempts {
+		t.Fatalf("%d dead letters after %d attempts, want %d after %d", len(dead), sink.attempts(""), n, attempts)
+	}
+	if reason := fmt.Sprint(dead[n-1]["reason"]); reason != "exhausted: the destination fails for its account" {
+		t.Errorf("reason is %q", reason)
+	}
+}
+
 // A batch whose account is not known yet waits like all others.
 func TestBreaker_BatchesWait(t *testing.T) {
 	t.Parallel()

@@ -19,6 +19,8 @@ var (
 	// errNotAdmitted reports that a retry may no longer start, because the destination failed or asked for a pause
 	// since the retry was claimed.
 	errNotAdmitted = errors.New("the destination takes no retry now")
+	// errTooOld reports that a delivery has reached its maximum age while it was postponed.
+	errTooOld = errors.New("the destination fails for its account")
 	// errUnsettled reports that the outcome of a claimed delivery was not stored. The claim was lost or expires.
 	errUnsettled = errors.New("the outcome was not stored")
 )

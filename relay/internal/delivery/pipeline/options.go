@@ -217,7 +217,7 @@ const (
 type Schedule struct {
 	// Delays are the times before the second, third, … attempt. Each varies by a fifth in both directions.
 	Delays []time.Duration
-	// MaxAge limits the time from the first attempt to the last. 0 means no limit.
+	// MaxAge limits the time from the first attempt to the last, and that of a delivery that is postponed. 0 means no limit.
 	MaxAge time.Duration
 	// MaxAttempts limits the attempts, including the first. If it exceeds the number of Delays, the last of them
 	// repeats. 0 means one attempt more than there are Delays.
@@ -241,4 +241,9 @@ func (s Schedule) Next(attempt int, age, retryAfter time.Duration, random float6
 		return 0, false
 	}
 	return delay, true
+}
+
+// isTooOld reports whether a delivery that has a record gets no other attempt.
+func (s Schedule) isTooOld(r *store.Record, now time.Time) bool {
+	return s.MaxAge > 0 && !r.First.IsZero() && now.Sub(r.First) > s.MaxAge
 }

@@ -33,13 +33,21 @@ func (p *postponer) isDisabled() bool {
 
 // postpone schedules a fresh delivery.
 func (p *postponer) postpone(ctx context.Context, it *Item) error {
-	it.Record = store.NewRecord(it.Delivery, time.Time{})
+	it.Record = store.NewRecord(it.Delivery, p.opts.Now())
 	if err := it.Origin.Retry(ctx, it, postponedDelay); err != nil {
 		return err
 	}
 	p.logPostponed(it)
 	p.searchQueue(ctx)
 	return nil
+}
+
+// postponeRetry schedules a retry later without an attempt, or returns errTooOld.
+func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
+	if p.opts.Schedule.isTooOld(it.Record, p.opts.Now()) {
+		return errTooOld
+	}
+	return it.Origin.Release(ctx, it, postponedDelay)
 }
 
 func (p *postponer) logPostponed(it *Item) {

@@ -26,7 +26,10 @@ type settleStage struct {
 
 func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	err := s.next.Handle(ctx, it)
-	if it.StartedAt.IsZero() {
+	switch {
+	case errors.Is(err, errTooOld):
+		return s.storeDeadLetter(ctx, it, relay.OutcomeRetry, err)
+	case it.StartedAt.IsZero():
 		return err // there was no attempt
 	}
 	outcome, retryAfter := relay.Classify(err)
