@@ -46,7 +46,7 @@ func details() map[string]string {
 			"ends, and the client needs a new token.",
 		"Redis.max_memory": "0 means half of the memory of the machine, or of the memory limit of the container.",
 		"Redis.full_at": "Publishing then gets 503.storage-full until there is room, and the inbox waits. Accounts that have stored " +
-			"little may use a fifth of the rest, which is for deliveries and retries. The limit of your own Redis is its maxmemory.",
+			"little may use half of the rest, which is for deliveries and retries. The limit of your own Redis is its maxmemory.",
 		"Retention.max_bytes": "The log may be larger for a moment, and keeps what sinks have not received.",
 		"Auth.jwt":            "A key of auth.keys has precedence. Streams end when their token expires.",
 		"JWT.jwks_url": "It is fetched when it is needed, every 15 minutes, and for unknown key IDs. While it cannot " +

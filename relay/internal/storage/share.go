@@ -15,7 +15,7 @@ const (
 	// recentDecay is the factor of recent bytes per interval. It leaves a third after ten minutes.
 	recentDecay = 1 - 1.0/600
 	// quietReserve is the part of the memory above the limit that quiet publishers may use while the storage is full.
-	quietReserve = 0.2
+	quietReserve = 0.5
 	// forgetBelow is the number of recent bytes below which a publisher is removed.
 	forgetBelow = 100
 )
@@ -78,18 +78,12 @@ func (s *roomShares) isQuietLocked(u *usage) bool {
 }
 
 // takeRoom reports whether a publisher may store bytes, and counts them. The first request of an interval may use all of the
-// room. Otherwise large requests would be impossible, and publishing would stop before the limit.
+// room, and that of a quiet publisher also the reserve. Otherwise large requests would be impossible, and publishing would stop
+// before the limit.
 func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.publishers[name]
-	share := s.room / roomDivisor
-	if u == nil || u.interval == 0 {
-		share = s.allRoom
-	}
-	if !s.hasLimit {
-		share = math.Inf(1)
-	}
 	if u == nil {
 		if s.publishers == nil {
 			s.publishers = make(map[string]*usage)
@@ -98,6 +92,15 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 		s.publishers[name] = u
 	}
 	isQuiet := s.isQuietLocked(u)
+	share := s.room / roomDivisor
+	switch {
+	case !s.hasLimit:
+		share = math.Inf(1)
+	case u.interval == 0 && isQuiet:
+		share = s.allRoom
+	case u.interval == 0:
+		share = s.room
+	}
 	u.recent += bytes
 	s.recent += bytes
 	if s.isFull && !isQuiet || u.interval+bytes > share || s.hasLimit && bytes > s.allRoom {
