@@ -176,6 +176,9 @@ func (a *Admission) untilStop(ctx context.Context) (context.Context, context.Can
 // SetDepth sets the number of scheduled deliveries.
 func (a *Admission) SetDepth(scheduled int64) { a.backlog.setDepth(scheduled) }
 
+// Depth returns the number of scheduled deliveries.
+func (a *Admission) Depth() int64 { return a.backlog.getDepth() }
+
 // IsFull reports whether there are as many scheduled deliveries as the backlog allows.
 func (a *Admission) IsFull() bool { return a.backlog.isFull() }
 

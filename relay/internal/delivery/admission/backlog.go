@@ -27,6 +27,12 @@ func (b *backlog) setDepth(depth int64) {
 	}
 }
 
+func (b *backlog) getDepth() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.depth
+}
+
 func (b *backlog) isFull() bool {
 	if b.limit <= 0 {
 		return false

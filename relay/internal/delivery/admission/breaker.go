@@ -18,9 +18,9 @@ const (
 	maxOpenTime    = time.Minute
 	openTimeGrowth = 2
 
-	// loneProbes is the number of failed probes in a row of one account after which others may probe again. The destination may have
-	// recovered for them.
-	loneProbes = 3
+	// probesUntilForgotten is the number of failed probes after which all accounts but the last one may probe again. The
+	// destination may have recovered for them.
+	probesUntilForgotten = 3
 	// maxPostponed is the maximum number of deliveries that are postponed before the next check whether the queue has
 	// other accounts.
 	maxPostponed = 1000
@@ -31,7 +31,7 @@ const (
 // their order. Single probes find out when the destination responds again.
 //
 // Perhaps the destination fails only for the events of some accounts. Others must not wait for them:
-//   - While the breaker is open, a delivery of an account that has not failed may probe at once. If the queue has such
+//   - While the breaker is open, one delivery of each account that has not failed may probe at once. If the queue has such
 //     deliveries, the caller lets the others be postponed, and these come first.
 //   - An account that fails while others succeed has its own circuit breaker. Its deliveries are postponed, and its failures
 //     do not count for the sink.
@@ -46,19 +46,20 @@ type breaker struct {
 	mu          sync.Mutex
 	failures    int // consecutive
 	isOpen      bool
-	isProbing   bool
+	isProbing   bool // early probes do not count
 	openTime    time.Duration
 	probeAt     time.Time     // earliest time of the next probe
 	changed     chan struct{} // closed and replaced at every change
 	accounts    failedAccounts
-	lastProbed  Account // of the last probe that was not early
-	probeCount  int     // failed probes in a row of lastProbed
-	postponable int     // number of deliveries of failing accounts that may be postponed while the breaker is open
+	earlyProbes map[Account]struct{} // the accounts whose early probe is running
+	probeCount  int                  // failed probes since accounts were forgotten, without early ones
+	postponable int                  // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
 
 func newBreaker(now func() time.Time) *breaker {
 	return &breaker{
-		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}), accounts: make(failedAccounts),
+		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}),
+		accounts: make(failedAccounts), earlyProbes: make(map[Account]struct{}),
 		wake: func(time.Duration) {}, onChange: func(bool, error) {},
 	}
 }
@@ -81,12 +82,12 @@ func (b *breaker) tryEnter(account Account) (kind attemptKind, ok bool) {
 		return ordinaryAttempt, false
 	}
 	switch f := b.accounts.find(account); {
-	case b.isOpen:
+	case b.isOpen && !b.isProbing && !b.now().Before(b.probeAt):
 		b.isProbing = true
-		if b.now().Before(b.probeAt) {
-			return earlyProbe, true
-		}
 		return sinkProbe, true
+	case b.isOpen:
+		b.earlyProbes[account] = struct{}{}
+		return earlyProbe, true
 	case f.isOpen():
 		f.isProbing = true
 		return accountProbe, true
@@ -99,16 +100,24 @@ func (b *breaker) tryEnter(account Account) (kind attemptKind, ok bool) {
 func (b *breaker) waitTimeLocked(account Account) time.Duration {
 	f := b.accounts.find(account)
 	switch {
+	case b.isOpen && b.mayProbeEarlyLocked(account):
+		return 0
 	case b.isOpen && b.isProbing, !b.isOpen && f.isOpen() && f.isProbing:
 		return maxOpenTime
-	case b.isOpen && account.isKnown && f == nil && len(b.accounts) < maxFailedAccounts:
-		return 0
 	case b.isOpen:
 		return b.probeAt.Sub(b.now())
 	case f.isOpen():
 		return f.probeAt.Sub(b.now())
 	}
 	return 0
+}
+
+// mayProbeEarlyLocked reports whether an account has not failed yet. Such accounts probe at the same time, because a
+// probe may end with a timeout.
+func (b *breaker) mayProbeEarlyLocked(account Account) bool {
+	_, isProbing := b.earlyProbes[account]
+	return account.isKnown && !isProbing && b.accounts.find(account) == nil &&
+		len(b.accounts)+len(b.earlyProbes) < maxFailedAccounts
 }
 
 // isReady reports whether an attempt of an account may start.
@@ -173,7 +182,8 @@ func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, s
 	}
 }
 
-// postponeLocked reports whether a delivery of the account is postponed now. During a probe, which may end the outage, none is.
+// postponeLocked reports whether a delivery of the account is postponed now. During a probe, which may end the outage, none
+// is, except during early ones, which may be slow and many.
 func (b *breaker) postponeLocked(account Account) bool {
 	f := b.accounts.find(account)
 	if b.isOpen && !b.isProbing && f != nil && b.postponable > 0 {
@@ -210,8 +220,10 @@ func (b *breaker) recordAttempt(account Account, kind attemptKind, counts bool, 
 	b.mu.Lock()
 	wasOpen := b.isOpen
 	switch kind {
-	case sinkProbe, earlyProbe:
+	case sinkProbe:
 		b.isProbing = false
+	case earlyProbe:
+		delete(b.earlyProbes, account)
 	case accountProbe:
 		b.accounts.endProbe(account)
 	}
@@ -271,12 +283,9 @@ func (b *breaker) recordFailureLocked(account Account, kind attemptKind) (accoun
 	return isNew && b.isOpen
 }
 
-// countProbeLocked forgets the failures of other accounts after several failed probes of one account.
+// countProbeLocked forgets the failures of other accounts after several failed probes.
 func (b *breaker) countProbeLocked(account Account) {
-	if account != b.lastProbed {
-		b.lastProbed, b.probeCount = account, 0
-	}
-	if b.probeCount++; b.probeCount < loneProbes || !account.isKnown {
+	if b.probeCount++; b.probeCount < probesUntilForgotten || !account.isKnown {
 		return
 	}
 	b.probeCount, b.postponable = 0, 0

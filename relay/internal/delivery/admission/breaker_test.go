@@ -309,22 +309,49 @@ func TestBreaker_RecoversForOthers(t *testing.T) {
 	r := newBreakerRig(t)
 	r.fail("good", ordinaryAttempt, FailureThreshold/2)
 	r.fail("bad", ordinaryAttempt, FailureThreshold/2)
-	r.expectFailing("bad", "good")
-	for range loneProbes {
+	r.fail("bad2", earlyProbe, 1)
+	r.expectFailing("bad", "bad2", "good")
+	for i := range probesUntilForgotten {
 		r.expectWait(NewAccount("good"), false)
 		r.time = r.time.Add(maxOpenTime)
-		r.fail("bad", sinkProbe, 1)
+		r.fail([]string{"bad", "bad2"}[i%2], sinkProbe, 1) // different accounts
 	}
 	r.expectFailing("bad")
 	r.allowPostponing()
-	r.expectWait(NewAccount("bad"), true)
-	p, ok := r.tryEnter(NewAccount("good"))
-	if p != earlyProbe || !ok {
-		t.Fatal("the other account may not probe")
+	r.time = r.time.Add(maxOpenTime)
+	p, ok := r.tryEnter(NewAccount("bad"))
+	if p != sinkProbe || !ok {
+		t.Fatal("the next probe may not start")
 	}
 	r.expectWait(NewAccount("bad"), false) // during a probe, nothing is postponed
-	r.recordAttempt(NewAccount("good"), p, true, nil)
+	r.recordAttempt(NewAccount("bad"), p, true, errServer)
+	r.expectWait(NewAccount("bad"), true)
+	r.attempt("good", earlyProbe, nil)
 	r.attempt("good", ordinaryAttempt, nil)
+}
+
+// Accounts that have not failed probe at the same time, one delivery each, so slow ones do not delay others.
+func TestBreaker_EarlyProbesAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newBreakerRig(t)
+	r.fail("bad", ordinaryAttempt, FailureThreshold)
+	r.allowPostponing()
+	for i := range maxFailedAccounts - 1 {
+		account := NewAccount(strconv.Itoa(i))
+		if p, ok := r.tryEnter(account); p != earlyProbe || !ok {
+			t.Fatalf("account %d may not probe", i)
+		}
+		r.expectWait(account, false)
+	}
+	r.expectWait(NewAccount("one too many"), false)
+	r.expectWait(NewAccount("bad"), true)
+	r.time = r.time.Add(maxOpenTime)
+	r.attempt("bad", sinkProbe, errServer)
+	r.recordAttempt(NewAccount("0"), earlyProbe, false, context.Canceled)
+	r.recordAttempt(NewAccount("1"), earlyProbe, true, errServer)
+	r.attempt("0", earlyProbe, nil)
+	r.recordAttempt(NewAccount("2"), earlyProbe, true, errServer) // the breaker is closed now
+	r.attempt("2", ordinaryAttempt, nil)
 }
 
 // A success of others at the beginning of an outage, or long ago, does not make it the fault of one account.

@@ -12,8 +12,11 @@ import (
 )
 
 const (
-	// postponedDelay is the delay of a delivery that is postponed.
-	postponedDelay = time.Minute
+	// A delivery is postponed by minPostponedDelay, but not more than postponedPerMinute become due in a minute, because each
+	// claim has a cost, unless the delay would exceed maxPostponedDelay.
+	minPostponedDelay  = time.Minute
+	maxPostponedDelay  = 10 * time.Minute
+	postponedPerMinute = 5000
 	// searchTimeout limits the search of a queue for other accounts.
 	searchTimeout = time.Second
 )
@@ -34,7 +37,7 @@ func (p *postponer) isDisabled() bool {
 // postpone schedules a fresh delivery.
 func (p *postponer) postpone(ctx context.Context, it *Item) error {
 	it.Record = store.NewRecord(it.Delivery, p.opts.Now())
-	if err := it.Origin.Retry(ctx, it, postponedDelay); err != nil {
+	if err := it.Origin.Retry(ctx, it, p.delay()); err != nil {
 		return err
 	}
 	p.logPostponed(it)
@@ -47,7 +50,14 @@ func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
 	if p.opts.Schedule.isTooOld(it.Record, p.opts.Now()) {
 		return errTooOld
 	}
-	return it.Origin.Release(ctx, it, postponedDelay)
+	return it.Origin.Release(ctx, it, p.delay())
+}
+
+// delay returns the time by which a delivery is postponed. It varies by a fifth in both directions.
+func (p *postponer) delay() time.Duration {
+	delay := time.Duration(p.admission.Depth()) * time.Minute / postponedPerMinute
+	delay = min(max(delay, minPostponedDelay), maxPostponedDelay)
+	return time.Duration(float64(delay) * (1 - jitter + 2*jitter*p.opts.Random()))
 }
 
 func (p *postponer) logPostponed(it *Item) {
