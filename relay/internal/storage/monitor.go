@@ -61,9 +61,10 @@ type Monitor struct {
 
 	shares roomShares
 
-	mu         sync.Mutex // of Measure
-	logged     time.Time
-	isReported bool // the end of this full state must be logged
+	mu               sync.Mutex // of Measure
+	logged           time.Time
+	isReported       bool // the end of this full state must be logged
+	loggedUnmeasured time.Time
 }
 
 // NewMonitor returns a monitor that allows everything until Run has measured.
@@ -140,6 +141,7 @@ func (m *Monitor) Measure(ctx context.Context) {
 	memory, err := m.opts.Read(ctx)
 	if err != nil {
 		m.shares.resetUsage()
+		m.logUnmeasured(err)
 		return
 	}
 	m.used.Store(memory.Used)
@@ -173,4 +175,14 @@ func (m *Monitor) Measure(ctx context.Context) {
 		m.opts.Log.Info("storage has room again, publishing continues", "used_bytes", memory.Used,
 			"max_bytes", memory.Max)
 	}
+}
+
+// logUnmeasured logs that Redis rejects the measurement. Others log that it does not respond.
+func (m *Monitor) logUnmeasured(err error) {
+	if redisconn.IsTransient(err) || time.Since(m.loggedUnmeasured) < logInterval {
+		return
+	}
+	m.loggedUnmeasured = time.Now()
+	m.opts.Log.Warn("memory of redis cannot be measured, so publishing does not stop at redis.full_at: allow INFO "+
+		"for its user (ACL SETUSER … +info)", "error", err)
 }

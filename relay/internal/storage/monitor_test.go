@@ -123,3 +123,29 @@ func TestMonitor_Run(t *testing.T) {
 		}
 	})
 }
+
+// A user of Redis who may not run INFO switches the limit off, which is logged once per minute. An unavailable Redis is not.
+func TestMonitor_LogsRejectedMeasurement(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	err := errors.New("connection refused")
+	m, _ := newTestMonitor(&log, func() (redisconn.Memory, error) { return redisconn.Memory{}, err })
+	m.Measure(t.Context())
+	if log.Len() > 0 {
+		t.Errorf("logged %s", &log)
+	}
+	err = redisError("NOPERM this user has no permissions to run the 'info' command")
+	for range 3 {
+		m.Measure(t.Context())
+	}
+	if n := strings.Count(log.String(), "allow INFO"); n != 1 {
+		t.Errorf("%d records, want 1: %s", n, &log)
+	}
+}
+
+// redisError is an error reply of Redis.
+type redisError string
+
+func (e redisError) Error() string { return string(e) }
+
+func (redisError) RedisError() {}
