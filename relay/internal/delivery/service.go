@@ -208,9 +208,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,
 		Timeout: cfg.Timeout, Concurrency: cfg.Concurrency, Ordering: sink.ordering(),
 		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices, History: s.opts.History,
-		HasOtherAccounts: func(ctx context.Context, accounts []string) (bool, error) {
-			return s.opts.Queues.HasOtherAccounts(ctx, sink.name, accounts)
-		},
+		HasOtherAccounts: s.opts.Queues.NewAccountSearch(sink.name).HasOthers,
 		OnDisabled: func(reason string) {
 			s.opts.OnDisabled(sink.name, reason)
 			s.opts.History.RecordSinkChange(history.SinkChange{

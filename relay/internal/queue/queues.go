@@ -176,37 +176,6 @@ func (s *Store) countAccountsFrom(
 	return next, nil
 }
 
-const (
-	// searchPage is the number of entries of a page that [Store.HasOtherAccounts] reads. Most often the first one is enough.
-	searchPage = 50
-	// maxSearchedPages is the maximum number of such pages of a queue.
-	maxSearchedPages = 400
-)
-
-// HasOtherAccounts reports whether a sink's queues have entries of other accounts among their first 20,000 entries each.
-func (s *Store) HasOtherAccounts(ctx context.Context, sink string, accounts []string) (bool, error) {
-	counts := make(map[string]int64)
-	for _, key := range Keys(s.keys, sink) {
-		next := "-"
-		for range maxSearchedPages {
-			var err error
-			if next, err = s.countAccountsFrom(ctx, key, next, searchPage, counts); err != nil {
-				return false, err
-			}
-			for _, account := range accounts {
-				delete(counts, account)
-			}
-			if len(counts) > 0 {
-				return true, nil
-			}
-			if next == "" {
-				break
-			}
-		}
-	}
-	return false, nil
-}
-
 // maxListBytes is the number of bytes after which a page of [Store.List] ends.
 const maxListBytes = 16 << 20
 

@@ -187,22 +187,26 @@ func TestClaimPending_KeepsOrder(t *testing.T) {
 	}
 }
 
-func TestStore_HasOtherAccounts(t *testing.T) {
+func TestAccountSearch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
 		add := func(partition int, accounts ...string) {
 			t.Helper()
-			for _, account := range accounts {
-				if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
-					Stream: Key(b.Keys(), "s", partition), Values: []string{"id", "1", "account", account, "data", "{}"},
-				}).Err(); err != nil {
-					t.Fatal(err)
+			_, err := b.Commands().Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for _, account := range accounts {
+					p.XAdd(t.Context(), &redis.XAddArgs{
+						Stream: Key(b.Keys(), "s", partition), Values: []string{"id", "1", "account", account, "data", "{}"},
+					})
 				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
 		}
 		expect := func(want bool, accounts ...string) {
 			t.Helper()
-			if got, err := b.HasOtherAccounts(t.Context(), "s", accounts); got != want || err != nil {
+			if got, err := b.NewAccountSearch("s").HasOthers(t.Context(), accounts); got != want || err != nil {
 				t.Errorf("other accounts than %q: got %t, %v, want %t", accounts, got, err, want)
 			}
 		}
@@ -217,5 +221,26 @@ func TestStore_HasOtherAccounts(t *testing.T) {
 		expect(false, "a", "b", "")
 		add(last, "c")
 		expect(true, "a", "b", "")
+
+		// A long queue is searched in steps, even if its first entries are removed or it gets more.
+		add(0, slices.Repeat([]string{"a"}, searchPage*maxSearchedPages)...)
+		add(0, "d")
+		search := b.NewAccountSearch("s")
+		step := func(want bool, accounts ...string) {
+			t.Helper()
+			if got, err := search.HasOthers(t.Context(), accounts); got != want || err != nil {
+				t.Errorf("other accounts than %q: got %t, %v, want %t", accounts, got, err, want)
+			}
+		}
+		step(false, "a", "b", "c", "")
+		if err := b.Commands().XTrimMaxLen(t.Context(), Key(b.Keys(), "s", 0), 10).Err(); err != nil {
+			t.Fatal(err)
+		}
+		step(true, "a", "b", "c", "")
+		step(true, "a", "b", "c", "")
+		step(false, "a", "b", "c", "d", "")
+		add(0, "a")
+		step(false, "a", "b", "c", "d", "")
+		step(true, "b", "c", "d", "") // a is no longer excluded
 	})
 }

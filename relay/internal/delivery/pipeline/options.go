@@ -70,7 +70,8 @@ type Options struct {
 	// is empty, only an operator enables the sink.
 	Fingerprint string
 
-	// HasOtherAccounts reports whether the queue of the sink has events of other accounts. If it is nil, no delivery is postponed.
+	// HasOtherAccounts reports whether the queue of the sink has events of other accounts. It is not called concurrently. If it
+	// is nil, no delivery is postponed.
 	HasOtherAccounts func(ctx context.Context, accounts []string) (bool, error)
 	// OnDisabled is called when the relay has disabled the sink, on one of the nodes. It may be nil and must not block.
 	OnDisabled func(reason string)
