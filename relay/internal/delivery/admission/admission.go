@@ -42,8 +42,10 @@ type Options struct {
 	Backlog int64
 	// ProbeDelay is the time between the failure of a destination and the first probe. The default is one second.
 	ProbeDelay time.Duration
-	Store      RateStore
-	State      State
+	// SearchRetries lets retries be claimed while the destination fails, to find those whose account may probe.
+	SearchRetries bool
+	Store         RateStore
+	State         State
 	// Wake is called when a retry may start after a time. It must not block.
 	Wake func(after time.Duration)
 	// OnOutage is called when the circuit breaker opens or closes, and OnCooldown when a cooldown starts or ends.
@@ -75,6 +77,9 @@ func New(stopping context.Context, o Options) *Admission {
 		},
 	}
 	a.breaker.wake, a.breaker.onChange = o.Wake, o.OnOutage
+	if o.SearchRetries {
+		a.breaker.maxSearched = maxSearchedRetries
+	}
 	if o.ProbeDelay > 0 {
 		a.breaker.initialOpenTime = o.ProbeDelay
 	}

@@ -21,6 +21,9 @@ const (
 	// probesUntilForgotten is the number of failed probes after which all accounts but the last one may probe again. The
 	// destination may have recovered for them.
 	probesUntilForgotten = 3
+	// maxSearchedRetries is the number of retries that may be claimed while the breaker is open, each time when accounts may probe
+	// again, to find those whose account may.
+	maxSearchedRetries = 1000
 	// maxPostponed is the maximum number of deliveries that are postponed before the next check whether the queue has
 	// other accounts.
 	maxPostponed = 1000
@@ -42,6 +45,7 @@ type breaker struct {
 	// onChange is called without the lock when the breaker opens or closes.
 	onChange        func(isOpen bool, cause error)
 	initialOpenTime time.Duration
+	maxSearched     int // 0 or maxSearchedRetries
 
 	mu          sync.Mutex
 	failures    int // consecutive
@@ -53,6 +57,7 @@ type breaker struct {
 	accounts    failedAccounts
 	earlyProbes map[Account]struct{} // the accounts whose early probe is running
 	probeCount  int                  // failed probes since accounts were forgotten, without early ones
+	searchable  int                  // number of retries that may be claimed to find accounts that may probe
 	postponable int                  // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
 
@@ -162,6 +167,20 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 	return min(n, 1), 0
 }
 
+// maxRetries is maxAttempts for retries, whose account is not known yet. While the breaker is open, more may be claimed to find
+// those that may probe early. The others are not admitted.
+func (b *breaker) maxRetries(n int) (int, time.Duration) {
+	b.mu.Lock()
+	if b.isOpen && !b.isProbing && b.searchable > 0 && len(b.accounts) < maxFailedAccounts {
+		defer b.mu.Unlock()
+		n = min(n, b.searchable)
+		b.searchable -= n
+		return n, 0
+	}
+	b.mu.Unlock()
+	return b.maxAttempts(n)
+}
+
 // wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrPostponed] for a
 // delivery of a failing account that the caller can postpone.
 func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, stop <-chan struct{}) error {
@@ -232,7 +251,7 @@ func (b *breaker) recordAttempt(account Account, kind attemptKind, counts bool, 
 	case !counts:
 	case !failed:
 		accountChanged = b.accounts.recordSuccess(account, b.now(), b.initialOpenTime)
-		b.failures, b.isOpen, b.openTime, b.postponable, b.probeCount = 0, false, 0, 0, 0
+		b.failures, b.isOpen, b.openTime, b.postponable, b.probeCount, b.searchable = 0, false, 0, 0, 0, 0
 	default:
 		accountChanged = b.recordFailureLocked(account, kind)
 	}
@@ -278,6 +297,7 @@ func (b *breaker) recordFailureLocked(account Account, kind attemptKind) (accoun
 			b.probeAt = b.now().Add(b.openTime)
 			b.accounts.forgetOld(b.now())
 			b.accounts.forgetSuccesses()
+			b.searchable = b.maxSearched
 		}
 	}
 	return isNew && b.isOpen
@@ -288,7 +308,7 @@ func (b *breaker) countProbeLocked(account Account) {
 	if b.probeCount++; b.probeCount < probesUntilForgotten || !account.isKnown {
 		return
 	}
-	b.probeCount, b.postponable = 0, 0
+	b.probeCount, b.postponable, b.searchable = 0, 0, b.maxSearched
 	b.accounts.forgetOthers(account)
 }
 

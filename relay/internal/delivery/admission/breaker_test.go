@@ -330,6 +330,48 @@ func TestBreaker_RecoversForOthers(t *testing.T) {
 	r.attempt("good", ordinaryAttempt, nil)
 }
 
+// While the destination fails, more retries are claimed than may start, to find accounts that may probe.
+func TestBreaker_SearchesRetries(t *testing.T) {
+	t.Parallel()
+	r := newBreakerRig(t)
+	r.maxSearched = maxSearchedRetries
+	expect := func(want int) {
+		t.Helper()
+		total := 0
+		for {
+			n, wait := r.maxRetries(300)
+			if n == 0 && wait == 0 {
+				t.Fatal("the next probe is not awaited")
+			}
+			if total += n; n == 0 {
+				break
+			}
+		}
+		if total != want {
+			t.Fatalf("%d retries may be claimed, want %d", total, want)
+		}
+	}
+	if n, _ := r.maxRetries(7); n != 7 {
+		t.Errorf("%d retries may start, want 7", n)
+	}
+	r.fail("a", ordinaryAttempt, FailureThreshold)
+	expect(maxSearchedRetries)
+	for range 2 {
+		for range probesUntilForgotten - 1 {
+			r.time = r.time.Add(maxOpenTime)
+			r.fail("a", sinkProbe, 1)
+			expect(0)
+		}
+		r.time = r.time.Add(maxOpenTime)
+		p, _ := r.tryEnter(NewAccount("a"))
+		if n, _ := r.maxRetries(1); n != 0 {
+			t.Error("retries are claimed during a probe")
+		}
+		r.recordAttempt(NewAccount("a"), p, true, errServer)
+		expect(maxSearchedRetries)
+	}
+}
+
 // Accounts that have not failed probe at the same time, one delivery each, so slow ones do not delay others.
 func TestBreaker_EarlyProbesAtOnce(t *testing.T) {
 	t.Parallel()

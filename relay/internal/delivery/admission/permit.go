@@ -78,7 +78,7 @@ func (a *Admission) Reserve(n int) Reservation {
 	r := Reservation{a: a, isRequested: n > 0}
 	available := 0
 	if r.isRequested {
-		if available, r.retryIn = a.breaker.maxAttempts(n); available > 0 {
+		if available, r.retryIn = a.breaker.maxRetries(n); available > 0 {
 			available, r.retryIn = a.bucket.maxAttempts(available)
 			r.needsToken = available == 0
 		}

@@ -203,6 +203,39 @@ func TestBreaker_PostponedReachMaxAge(t *testing.T) {
 	}
 }
 
+// Accounts for which the destination recovers are found among the retries of others, without new events.
+func TestBreaker_RecoversForRetries(t *testing.T) {
+	t.Parallel()
+	const n = 300
+	e := newEnv(t)
+	var recovered atomic.Bool
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if d.Notifications[0].Account == "good" && recovered.Load() {
+			return nil
+		}
+		return errFar
+	}}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Concurrency, o.probeDelay = 4, 20*time.Millisecond
+		o.Schedule = Schedule{Delays: []time.Duration{time.Millisecond}, MaxAttempts: 1000}
+		o.HasOtherAccounts = func(context.Context, []string) (bool, error) { return true, nil }
+	})
+	var list []relay.Delivery
+	for i, d := range badDeliveries(n, 30) {
+		if i%60 == 59 {
+			d.Notifications[0].Account, d.Notifications[0].Hub = "good", "hub of good"
+		}
+		list = append(list, d)
+	}
+	feed(t, p, list)
+	recovered.Store(true)
+	e.client.ZInterStore(t.Context(), "hubrelay:retry:s", &redis.ZStore{ // all are due
+		Keys: []string{"hubrelay:retry:s"}, Weights: []float64{0.5},
+	})
+	e.retries(p)
+	testkit.WaitForValue(t, "only those that fail to be scheduled", n*59/60, e.scheduledCount)
+}
+
 // A batch whose account is not known yet waits like all others.
 func TestBreaker_BatchesWait(t *testing.T) {
 	t.Parallel()

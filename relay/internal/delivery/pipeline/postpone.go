@@ -29,11 +29,6 @@ type postponer struct {
 	searching sync.Mutex
 }
 
-// isDisabled reports whether the sink has no fresh attempts that could be postponed.
-func (p *postponer) isDisabled() bool {
-	return p.opts.HasOtherAccounts == nil || p.opts.usesBatches() || p.opts.usesDigests()
-}
-
 // postpone schedules a fresh delivery.
 func (p *postponer) postpone(ctx context.Context, it *Item) error {
 	it.Record = store.NewRecord(it.Delivery, p.opts.Now())
@@ -70,7 +65,7 @@ func (p *postponer) logPostponed(it *Item) {
 // searchQueue lets the deliveries of failing accounts be postponed if the queue has others, while the destination fails. It is
 // called after each failure and each postponed delivery, when their outcome is stored.
 func (p *postponer) searchQueue(ctx context.Context) {
-	if p.isDisabled() {
+	if !p.opts.postpones() {
 		return
 	}
 	accounts, ok := p.admission.FailedAccounts()
