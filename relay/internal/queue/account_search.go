@@ -24,11 +24,11 @@ type AccountSearch struct {
 // NewAccountSearch returns a search of the queues of a sink.
 func (s *Store) NewAccountSearch(sink string) *AccountSearch {
 	a := &AccountSearch{store: s, queues: Keys(s.keys, sink)}
-	a.restart()
+	a.resetPositions()
 	return a
 }
 
-func (a *AccountSearch) restart() {
+func (a *AccountSearch) resetPositions() {
 	a.next = slices.Repeat([]string{"-"}, len(a.queues))
 }
 
@@ -36,7 +36,7 @@ func (a *AccountSearch) restart() {
 // next search continues there, also after an error, unless an account is no longer excluded.
 func (a *AccountSearch) HasOthers(ctx context.Context, excluded []string) (bool, error) {
 	if slices.ContainsFunc(a.excluded, func(account string) bool { return !slices.Contains(excluded, account) }) {
-		a.restart()
+		a.resetPositions()
 	}
 	a.excluded = excluded
 	for range a.queues {

@@ -56,7 +56,7 @@ type breaker struct {
 	changed     chan struct{} // closed and replaced at every change
 	accounts    failedAccounts
 	earlyProbes map[Account]struct{} // the accounts whose early probe is running
-	probeCount  int                  // failed probes since accounts were forgotten, without early ones
+	probeCount  int                  // failed probes since the last time when all accounts could probe, without early ones
 	searchable  int                  // number of retries that may be claimed to find accounts that may probe
 	postponable int                  // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
@@ -168,7 +168,7 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 }
 
 // maxRetries is maxAttempts for retries, whose account is not known yet. While the breaker is open, more may be claimed to find
-// those that may probe early. The others are not admitted.
+// accounts that may probe early. Retries of others are not admitted.
 func (b *breaker) maxRetries(n int) (int, time.Duration) {
 	b.mu.Lock()
 	if b.isOpen && !b.isProbing && b.searchable > 0 && len(b.accounts) < maxFailedAccounts {
@@ -303,7 +303,7 @@ func (b *breaker) recordFailureLocked(account Account, kind attemptKind) (accoun
 	return isNew && b.isOpen
 }
 
-// countProbeLocked forgets the failures of other accounts after several failed probes.
+// countProbeLocked removes the failures of other accounts after several failed probes.
 func (b *breaker) countProbeLocked(account Account) {
 	if b.probeCount++; b.probeCount < probesUntilForgotten || !account.isKnown {
 		return

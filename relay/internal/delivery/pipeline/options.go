@@ -131,8 +131,8 @@ func (o *Options) usesDigests() bool {
 	return (o.Digest.Wait > 0 || o.DigestOverRate && o.Rate.Limited()) && !o.isOrdered()
 }
 
-// postpones reports whether fresh deliveries have one account each and can be postponed.
-func (o *Options) postpones() bool {
+// canPostpone reports whether fresh deliveries have one account each and can be postponed.
+func (o *Options) canPostpone() bool {
 	return o.HasOtherAccounts != nil && !o.usesBatches() && !o.usesDigests()
 }
 
@@ -160,7 +160,7 @@ func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	}
 	return admission.Options{
 		Concurrency: o.Concurrency, Rate: o.Rate, Burst: o.Burst, RateKey: rateKey, Backlog: o.Backlog,
-		ProbeDelay: o.probeDelay, SearchRetries: o.postpones(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
+		ProbeDelay: o.probeDelay, SearchRetries: o.canPostpone(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
 		OnCooldown: p.reportCooldown, Now: o.Now,
 	}
 }

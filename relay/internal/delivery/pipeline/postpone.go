@@ -32,7 +32,7 @@ type postponer struct {
 // postpone schedules a fresh delivery.
 func (p *postponer) postpone(ctx context.Context, it *Item) error {
 	it.Record = store.NewRecord(it.Delivery, p.opts.Now())
-	if err := it.Origin.Retry(ctx, it, p.delay()); err != nil {
+	if err := it.Origin.Retry(ctx, it, p.postponedDelay()); err != nil {
 		return err
 	}
 	p.logPostponed(it)
@@ -45,11 +45,11 @@ func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
 	if p.opts.Schedule.isTooOld(it.Record, p.opts.Now()) {
 		return errTooOld
 	}
-	return it.Origin.Release(ctx, it, p.delay())
+	return it.Origin.Release(ctx, it, p.postponedDelay())
 }
 
-// delay returns the time by which a delivery is postponed. It varies by a fifth in both directions.
-func (p *postponer) delay() time.Duration {
+// postponedDelay returns the time by which a delivery is postponed. It varies by a fifth in both directions.
+func (p *postponer) postponedDelay() time.Duration {
 	delay := time.Duration(p.admission.Depth()) * time.Minute / postponedPerMinute
 	delay = min(max(delay, minPostponedDelay), maxPostponedDelay)
 	return time.Duration(float64(delay) * (1 - jitter + 2*jitter*p.opts.Random()))
@@ -65,7 +65,7 @@ func (p *postponer) logPostponed(it *Item) {
 // searchQueue lets the deliveries of failing accounts be postponed if the queue has others, while the destination fails. It is
 // called after each failure and each postponed delivery, when their outcome is stored.
 func (p *postponer) searchQueue(ctx context.Context) {
-	if !p.opts.postpones() {
+	if !p.opts.canPostpone() {
 		return
 	}
 	accounts, ok := p.admission.FailedAccounts()
