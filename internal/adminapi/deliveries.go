@@ -76,7 +76,7 @@ type UnchangedDelivery struct {
 // RetryDeliveries makes the next attempts of scheduled deliveries due at once.
 func RetryDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
 	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.retry",
-		"/api/sinks/{name}/deliveries/retry", "Retry deliveries now")
+		"/api/sinks/{name}/deliveries/retry", "Retry scheduled deliveries now")
 }
 
 // DropDeliveries removes deliveries that wait for an attempt. The sink never gets them.

@@ -176,7 +176,7 @@ func ResumeSink() Operation[Empty, Sink] {
 
 // RetrySink makes all scheduled retries due, and starts a probe if the sink is down.
 func RetrySink() Operation[Empty, RetryResult] {
-	return operatorOperation[Empty, RetryResult]("sinks.retry", "/api/sinks/{name}/retry", "Retry all deliveries of a sink now")
+	return operatorOperation[Empty, RetryResult]("sinks.retry", "/api/sinks/{name}/retry", "Retry all scheduled deliveries of a sink now")
 }
 
 // ReplaySink delivers events of the log again.

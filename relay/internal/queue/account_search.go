@@ -12,7 +12,7 @@ const (
 	maxSearchedPages = 400
 )
 
-// AccountSearch searches the queues of a sink for entries of other accounts. It must not be used concurrently.
+// AccountSearch searches the queues of a sink for entries of accounts that are not excluded. It must not be used concurrently.
 type AccountSearch struct {
 	store    *Store
 	queues   []string // keys, one per partition
@@ -32,8 +32,8 @@ func (a *AccountSearch) resetPositions() {
 	a.next = slices.Repeat([]string{"-"}, len(a.queues))
 }
 
-// HasOthers reports whether it finds an entry of an account that is not excluded. It reads up to 20,000 entries of each queue. The
-// next search continues there, also after an error, unless an account is no longer excluded.
+// HasOthers reports whether it finds an entry of an account that is not excluded. It reads up to 20,000 entries of each queue.
+// The next search continues there, also after an error, unless an account is no longer excluded.
 func (a *AccountSearch) HasOthers(ctx context.Context, excluded []string) (bool, error) {
 	if slices.ContainsFunc(a.excluded, func(account string) bool { return !slices.Contains(excluded, account) }) {
 		a.resetPositions()

@@ -32,7 +32,7 @@ type roomShares struct {
 	publishers map[string]*usage
 }
 
-// usage is what a publisher has sent, in bytes.
+// usage counts the bytes that a publisher has sent.
 type usage struct {
 	interval float64 // stored since the last measurement
 	recent   float64 // recently, also what was rejected

@@ -46,7 +46,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	flags.StringVar(&request.Actor, "actor", "", `only actions of this actor, such as "key ops"`)
 	flags.StringVar(&request.Source, "source", "", "only actions from this address")
 	flags.StringVar(&request.Target, "target", "", "only actions on this target, such as a sink")
-	flags.StringVar(&request.Since, "since", "", "only actions since this age, such as 2h, or time (RFC 3339)")
+	flags.StringVar(&request.Since, "since", "", "only actions newer than an age such as 2h, or a time (RFC 3339)")
 	flags.IntVar(&request.Limit, "limit", 100, "maximum number of entries")
 	f.register(cmd, std)
 	cmd.AddCommand(newAuditVerify(std))

@@ -25,7 +25,7 @@ func (f *deadLetterFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
 	flags.StringVar(&f.HubID, "hub", "", "only this hub")
-	flags.StringVar(&f.Since, "since", "", "only dead letters since this age, such as 2h, or time (RFC 3339)")
+	flags.StringVar(&f.Since, "since", "", "only dead letters newer than an age such as 2h, or a time (RFC 3339)")
 }
 
 func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != "" || f.Since != "" }

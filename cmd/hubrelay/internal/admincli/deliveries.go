@@ -70,7 +70,7 @@ attempt, or that of the event if there was none. A replayed event can have sever
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.request.States, "state", nil, "only these states: retrying, waiting, dead, dropped, delivered; may be repeated")
 	flags.StringSliceVar(&f.request.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
-	flags.StringVar(&f.request.Since, "since", "", "only deliveries since this age, such as 2h, or time (RFC 3339)")
+	flags.StringVar(&f.request.Since, "since", "", "only deliveries newer than an age such as 2h, or a time (RFC 3339)")
 	flags.BoolVar(&f.allSinks, "all-sinks", false, "the deliveries of all sinks")
 	flags.IntVar(&f.limit, "limit", 1000, "maximum number of deliveries")
 	f.register(cmd, std)

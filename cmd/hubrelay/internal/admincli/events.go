@@ -57,8 +57,8 @@ The log has no index. A search in a large log takes some seconds per million eve
 	}
 	registerEventFilter(cmd, &f.request)
 	flags := cmd.Flags()
-	flags.StringVar(&f.request.Since, "since", "", "only events since this age, such as 2h, or time (RFC 3339)")
-	flags.StringVar(&f.request.Until, "until", "", "only events before this age, such as 2h, or time (RFC 3339)")
+	flags.StringVar(&f.request.Since, "since", "", "only events newer than an age such as 2h, or a time (RFC 3339)")
+	flags.StringVar(&f.request.Until, "until", "", "only events older than an age such as 2h, or a time (RFC 3339)")
 	flags.IntVar(&f.limit, "limit", 100, "maximum number of events")
 	f.register(cmd, std)
 	return cmd

@@ -44,8 +44,8 @@ once.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.After, "after", "", "only events after this cursor, age, such as 2h, or time (RFC 3339)")
-	flags.StringVar(&request.Until, "until", "", "only events stored before this age, such as 2h, or time (RFC 3339)")
+	flags.StringVar(&request.After, "after", "", "only events after a cursor, or newer than an age such as 2h or a time (RFC 3339)")
+	flags.StringVar(&request.Until, "until", "", "only events older than an age such as 2h, or a time (RFC 3339)")
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")
 	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
 	flags.StringSliceVar(&request.EventIDs, "id", nil, "only events with these IDs, at most 1000")

@@ -56,7 +56,7 @@ that the key can read. With --since it starts with stored events.`,
 	cmd.Flags().StringSliceVar(&topics, "topics", nil,
 		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
 	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; -o jsonl prints the cursor of each event")
-	cmd.Flags().StringVar(&since, "since", "", "start with stored events since this age, such as 2h, or time (RFC 3339)")
+	cmd.Flags().StringVar(&since, "since", "", "start with stored events newer than an age such as 2h, or a time (RFC 3339)")
 	cmd.MarkFlagsMutuallyExclusive("after", "since")
 	output.Register(cmd.Flags())
 	return cmd

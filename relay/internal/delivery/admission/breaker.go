@@ -21,8 +21,8 @@ const (
 	// probesUntilForgotten is the number of failed probes after which all accounts but the last one may probe again. The
 	// destination may have recovered for them.
 	probesUntilForgotten = 3
-	// maxSearchedRetries is the number of retries that may be claimed while the breaker is open, each time when accounts may probe
-	// again, to find those whose account may.
+	// maxSearchedRetries is the number of retries that may be claimed to find accounts that may probe, each time the breaker opens
+	// or accounts may probe again.
 	maxSearchedRetries = 1000
 	// maxPostponed is the maximum number of deliveries that are postponed before the next check whether the queue has
 	// other accounts.
@@ -56,7 +56,7 @@ type breaker struct {
 	changed     chan struct{} // closed and replaced at every change
 	accounts    failedAccounts
 	earlyProbes map[Account]struct{} // the accounts whose early probe is running
-	probeCount  int                  // failed probes since the last time when all accounts could probe, without early ones
+	probeCount  int                  // failed probes, without early ones, since accounts were last allowed to probe again
 	searchable  int                  // number of retries that may be claimed to find accounts that may probe
 	postponable int                  // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
@@ -117,8 +117,8 @@ func (b *breaker) waitTimeLocked(account Account) time.Duration {
 	return 0
 }
 
-// mayProbeEarlyLocked reports whether an account has not failed yet. Such accounts probe at the same time, because a
-// probe may end with a timeout.
+// mayProbeEarlyLocked reports whether an account has not failed and is not probing. Such accounts probe at the same time,
+// because a probe may take as long as its timeout.
 func (b *breaker) mayProbeEarlyLocked(account Account) bool {
 	_, isProbing := b.earlyProbes[account]
 	return account.isKnown && !isProbing && b.accounts.find(account) == nil &&
@@ -155,6 +155,10 @@ func (b *breaker) failingAccounts() []string {
 func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.maxAttemptsLocked(n)
+}
+
+func (b *breaker) maxAttemptsLocked(n int) (int, time.Duration) {
 	switch {
 	case !b.isOpen:
 		return n, 0
@@ -171,14 +175,13 @@ func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 // accounts that may probe early. Retries of others are not admitted.
 func (b *breaker) maxRetries(n int) (int, time.Duration) {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	if b.isOpen && !b.isProbing && b.searchable > 0 && len(b.accounts) < maxFailedAccounts {
-		defer b.mu.Unlock()
 		n = min(n, b.searchable)
 		b.searchable -= n
 		return n, 0
 	}
-	b.mu.Unlock()
-	return b.maxAttempts(n)
+	return b.maxAttemptsLocked(n)
 }
 
 // wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx. It returns [ErrPostponed] for a
@@ -201,8 +204,8 @@ func (b *breaker) wait(ctx context.Context, account Account, canPostpone bool, s
 	}
 }
 
-// postponeLocked reports whether a delivery of the account is postponed now. During a probe, which may end the outage, none
-// is, except during early ones, which may be slow and many.
+// postponeLocked reports whether a delivery of the account is postponed now. None is during a probe, which may end the outage.
+// Early probes do not count, because they may be slow and many.
 func (b *breaker) postponeLocked(account Account) bool {
 	f := b.accounts.find(account)
 	if b.isOpen && !b.isProbing && f != nil && b.postponable > 0 {
@@ -279,7 +282,7 @@ func (b *breaker) recordFailureLocked(account Account, kind attemptKind) (accoun
 		b.postponable = 0 // the queue must be searched again
 	}
 	switch {
-	case kind == earlyProbe && b.isOpen:
+	case kind == earlyProbe && b.isOpen: // the time of the next probe stays
 	case kind == sinkProbe && b.isOpen:
 		b.openTime = min(b.openTime*openTimeGrowth, maxOpenTime)
 		b.probeAt = b.now().Add(b.openTime)

@@ -9,7 +9,7 @@ import (
 const (
 	// maxFailedAccounts is the maximum number of accounts that are known to fail. If more do, the destination fails.
 	maxFailedAccounts = 100
-	// forgetAfter is the time after which a failure of an account, and a success of others, say nothing about the present.
+	// forgetAfter is the time after which a failure of an account, or a success of others, no longer counts.
 	forgetAfter = 10 * time.Minute
 	// minFailures is the number of failures of an account before a success of others shows that it fails alone.
 	minFailures = 3

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
@@ -158,9 +156,7 @@ func TestBreaker_RetriesOfOthers(t *testing.T) {
 		o.HasOtherAccounts = func(context.Context, []string) (bool, error) { return true, nil }
 	})
 	feed(t, p, append(badDeliveries(n, 1), delivery("good"), delivery("flaky")))
-	e.client.ZInterStore(t.Context(), "hubrelay:retry:s", &redis.ZStore{ // all are due
-		Keys: []string{"hubrelay:retry:s"}, Weights: []float64{0.5},
-	})
+	e.makeAllDue()
 	e.retries(p)
 	testkit.WaitForValue(t, "the retry of another account", 2, func() int { return sink.attempts("flaky") })
 	testkit.WaitForValue(t, "only those that fail to be scheduled", n, e.scheduledCount)
@@ -189,9 +185,7 @@ func TestBreaker_PostponedReachMaxAge(t *testing.T) {
 	feed(t, p, append(badDeliveries(n, 1), delivery("good")))
 	attempts := sink.attempts("")
 	late.Store(true)
-	e.client.ZInterStore(t.Context(), "hubrelay:retry:s", &redis.ZStore{ // all are due
-		Keys: []string{"hubrelay:retry:s"}, Weights: []float64{0.5},
-	})
+	e.makeAllDue()
 	e.retries(p)
 	testkit.WaitForValue(t, "none scheduled", 0, e.scheduledCount)
 	dead := e.deadLetters()
@@ -229,9 +223,7 @@ func TestBreaker_RecoversForRetries(t *testing.T) {
 	}
 	feed(t, p, list)
 	recovered.Store(true)
-	e.client.ZInterStore(t.Context(), "hubrelay:retry:s", &redis.ZStore{ // all are due
-		Keys: []string{"hubrelay:retry:s"}, Weights: []float64{0.5},
-	})
+	e.makeAllDue()
 	e.retries(p)
 	testkit.WaitForValue(t, "only those that fail to be scheduled", n*59/60, e.scheduledCount)
 }
@@ -325,5 +317,20 @@ func TestBreaker_WaitEnds(t *testing.T) {
 				t.Errorf("Handle = %v after %d attempts, want %v after none", err, sink.attempts("held"), c.want)
 			}
 		})
+	}
+}
+
+// Many postponed deliveries become due more slowly, because each claim has a cost.
+func TestPostponer_PostponedDelay(t *testing.T) {
+	t.Parallel()
+	p := newEnv(t).pipeline(failFor(), func(o *Options) { o.Random = func() float64 { return 0.5 } })
+	postponer := &postponer{opts: &p.opts, admission: p.admission}
+	for scheduled, want := range map[int64]time.Duration{
+		0: time.Minute, 5000: time.Minute, 10_000: 2 * time.Minute, 50_000: 10 * time.Minute, 1_000_000: 10 * time.Minute,
+	} {
+		p.admission.SetDepth(scheduled)
+		if got := postponer.postponedDelay(); got != want {
+			t.Errorf("%d scheduled: got %s, want %s", scheduled, got, want)
+		}
 	}
 }

@@ -21,6 +21,14 @@ func (e *env) makeDue(want int) {
 	}
 }
 
+// makeAllDue is makeDue if some may be due already.
+func (e *env) makeAllDue() {
+	e.t.Helper()
+	if _, err := e.store.Retries.MakeDue(e.t.Context(), "s"); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
 // Deliveries that wait for hours are attempted at once, even if Redis is full. Running attempts are not affected.
 func TestMakeDue(t *testing.T) {
 	t.Parallel()
