@@ -117,9 +117,7 @@ func (c *Config) Validate() error {
 	case Redis:
 		errs = append(errs, c.checkRedis())
 	case Postgres:
-		if c.Database == "" {
-			errs = append(errs, fieldError("database", "is missing: name the database that has the table"))
-		}
+		errs = append(errs, c.checkPostgres())
 	}
 	return errors.Join(errs...)
 }
@@ -253,6 +251,21 @@ func (c *Config) checkRedis() error {
 	}
 	return errors.Join(errs...)
 }
+
+func (c *Config) checkPostgres() error {
+	var errs []error
+	if c.Database == "" {
+		errs = append(errs, fieldError("database", "is missing: name the database that has the table"))
+	}
+	// A publisher may name any number of hubs.
+	if c.createsTables() && strings.Contains(c.Table, "{hub}") {
+		errs = append(errs, fieldError("table", "has {hub}, so each new name of a hub would create a table: "+
+			"use {account} and the column metadata, or create the tables and set create_table: false"))
+	}
+	return errors.Join(errs...)
+}
+
+func (c *Config) createsTables() bool { return c.CreateTable == nil || *c.CreateTable }
 
 // nameText returns the configured name, or the default.
 func (c *Config) nameText(k brokerSpec) string {

@@ -90,6 +90,7 @@ func TestConfig_Validate(t *testing.T) {
 		{Redis, base[Redis] + `,"stream":"a b"`, "a key must not contain white space"},
 		{Postgres, `"addresses":["p"]`, "database is missing: name the database that has the table"},
 		{Postgres, base[Postgres] + `,"table":"Events"`, "a table may contain only lower-case letters, digits and '_'"},
+		{Postgres, base[Postgres] + `,"table":"t_{hub}"`, "table has {hub}, so each new name of a hub would create a table"},
 		{Postgres, base[Postgres] + `,"table":"a; drop table b"`, "a table may contain only lower-case letters, " +
 			"digits and '_'"},
 	} {

@@ -30,8 +30,10 @@
 // The topic, subject, routing key, stream or table is a name with placeholders: {topic}, {hub}, {account}, and
 // {topic_path}, which is the topic with slashes instead of dots. A character that the broker does not allow in a name
 // becomes "_". So does a dot in a hub or an account, because it would start another word. Two hubs can therefore have
-// the same name; hubrelay-hub tells them apart. A digest has the topic hubrelay.digest, and a hub if all its
-// notifications share it.
+// the same name, and so can a_b with c and a with b_c if only "_" separates two placeholders; hubrelay-hub and
+// hubrelay-account tell them apart. A digest has the topic hubrelay.digest, and a hub if all its notifications share
+// it. Publishers may name any number of hubs, so a broker that creates what a name with {hub} refers to needs a limit
+// of its own.
 //
 //	kafka     topic (hubrelay). key: hub (default), container or none. Records with the same key go to one partition,
 //	          in order. Without exactly one container, the key is the hub. sasl: plain (default), scram-sha-256,
@@ -48,9 +50,10 @@
 //	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen:
 //	          the approximate number of entries to keep (0: all). db, cluster, sentinel_master. Do not choose a name
 //	          that starts with the prefix of the relay.
-//	postgres  database, table (notifications; schema.table), created unless create_table is false. It is the table of
-//	          Watermill, which its subscribers read, with payload and metadata as JSON, and a unique index on uuid,
-//	          the ID. A repeat adds no row. With several addresses, the one that accepts writes is used.
+//	postgres  database, table (notifications; schema.table), created unless create_table is false. A table with {hub}
+//	          is not created, because publishers may name any number of hubs. It is the table of Watermill, which its
+//	          subscribers read, with payload and metadata as JSON, and a unique index on uuid, the ID. A repeat adds
+//	          no row. With several addresses, the one that accepts writes is used.
 //
 // # Delivery
 //

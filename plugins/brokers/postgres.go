@@ -44,9 +44,7 @@ type pgConnection struct {
 	pool   *pgxpool.Pool
 	schema uniqueIDSchema
 	create bool
-
-	mu      sync.Mutex
-	created map[string]bool // tables that exist
+	tables sync.Map // names of tables that exist, with their index: at most accounts × topics
 }
 
 func openPostgres(s *Sink) opener {
@@ -63,9 +61,7 @@ func openPostgres(s *Sink) opener {
 			pool.Close()
 			return nil, err
 		}
-		c := &pgConnection{
-			pool: pool, create: s.config.CreateTable == nil || *s.config.CreateTable, created: map[string]bool{},
-		}
+		c := &pgConnection{pool: pool, create: s.config.createsTables()}
 		c.schema.GenerateMessagesTableName = quoteTable
 		publisherConfig := sql.PublisherConfig{SchemaAdapter: c.schema}
 		c.Publisher, err = sql.NewPublisher(sql.BeginnerFromPgx(pool), publisherConfig, watermill.NopLogger{})
@@ -125,34 +121,58 @@ func (c *pgConnection) Publish(table string, messages ...*message.Message) error
 	return c.Publisher.Publish(table, messages...)
 }
 
-// ensureTable creates the table once if it does not exist. Watermill would try it for every message until the first one
-// succeeds.
+// ensureTable creates the table with its unique index if it does not exist. Watermill would try it for every message
+// until the first one succeeds.
 func (c *pgConnection) ensureTable(ctx context.Context, table string) error {
 	if !c.create {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.created[table] {
+	if _, found := c.tables.Load(table); found {
 		return nil
 	}
+	found, err := hasUniqueID(ctx, c.pool, table)
+	if err == nil && !found {
+		err = c.createTable(ctx, table)
+	}
+	if err != nil {
+		return fmt.Errorf("create the table: %w", err)
+	}
+	c.tables.Store(table, nil)
+	return nil
+}
+
+// createTable waits for other connections that create a table: the first query takes a lock of the database.
+func (c *pgConnection) createTable(ctx context.Context, table string) error {
 	queries, err := c.schema.SchemaInitializingQueries(sql.SchemaInitializingQueriesParams{Topic: table})
 	if err != nil {
 		return err
 	}
-	err = pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
+	return pgx.BeginFunc(ctx, c.pool, func(tx pgx.Tx) error {
 		for _, q := range queries {
 			if _, err := tx.Exec(ctx, q.Query, q.Args...); err != nil {
 				return err
 			}
 		}
-		return nil
+		found, err := hasUniqueID(ctx, tx, table)
+		if err != nil || found {
+			return err
+		}
+		// The server chooses a name that no table and no other index has.
+		_, err = tx.Exec(ctx, "CREATE UNIQUE INDEX ON "+quoteTable(table)+` ("uuid")`)
+		return err
 	})
-	if err != nil {
-		return fmt.Errorf("create the table: %w", err)
-	}
-	c.created[table] = true
-	return nil
+}
+
+// hasUniqueID reports whether a table exists and rejects a repeated ID.
+func hasUniqueID(ctx context.Context, db interface {
+	QueryRow(ctx context.Context, query string, args ...any) pgx.Row
+}, table string,
+) (found bool, err error) {
+	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i
+		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
+		WHERE i.indrelid = to_regclass($1) AND a.attname = 'uuid'
+		AND i.indisunique AND i.indisvalid AND i.indnatts = 1 AND i.indpred IS NULL)`, quoteTable(table)).Scan(&found)
+	return found, err
 }
 
 // Close waits for writes in progress.
@@ -165,24 +185,8 @@ func (c *pgConnection) Close() error {
 // quoteTable quotes a checked table name for a query.
 func quoteTable(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
-// uniqueIDSchema is the table of Watermill, which its subscriber can read, with a unique index on the ID.
+// uniqueIDSchema is the table of Watermill, which its subscriber can read. The table has a unique index on the ID.
 type uniqueIDSchema struct{ sql.DefaultPostgreSQLSchema }
-
-// SchemaInitializingQueries implements sql.SchemaAdapter and adds the unique index.
-func (s uniqueIDSchema) SchemaInitializingQueries(p sql.SchemaInitializingQueriesParams) ([]sql.Query, error) {
-	queries, err := s.DefaultPostgreSQLSchema.SchemaInitializingQueries(p)
-	if err != nil {
-		return nil, err
-	}
-	_, table, found := strings.Cut(p.Topic, ".")
-	if !found {
-		table = p.Topic
-	}
-	const suffix = "_uuid"
-	index := pgx.Identifier{table[:min(len(table), tableName.maxBytes-len(suffix))] + suffix}.Sanitize()
-	create := "CREATE UNIQUE INDEX IF NOT EXISTS " + index + " ON " + quoteTable(p.Topic) + ` ("uuid")`
-	return append(queries, sql.Query{Query: create}), nil
-}
 
 // InsertQuery implements sql.SchemaAdapter and ignores IDs that exist.
 func (s uniqueIDSchema) InsertQuery(p sql.InsertQueryParams) (sql.Query, error) {
@@ -226,8 +230,9 @@ func classifyPostgres(s *Sink, table string, err error) error {
 	case "42501":
 		return fmt.Errorf("postgres: %s may not use table %s (%s): "+
 			"grant INSERT, and CREATE if the table does not exist", s.userName(), table, pgErr.Message)
-	case "42703", "42804":
-		return fmt.Errorf("postgres: table %s exists and has other columns (%s): change table", table, pgErr.Message)
+	case "42703", "42804", "42809":
+		return fmt.Errorf("postgres: %s exists and is not a table with the required columns (%s): change table",
+			table, pgErr.Message)
 	}
 	if strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "54") {
 		return relay.Permanent(fmt.Errorf("postgres: table %s rejects this event: %s", table, pgErr.Message))

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -116,8 +118,42 @@ func TestPostgres(t *testing.T) {
 	other = r.config
 	other.Table, other.CreateTable = "absent", &no
 	expectFailure(t, other, relay.OutcomeRetry, "absent", "create_table")
+	other.CreateTable = nil
 	s.run(login, append(psql, "CREATE TABLE strange (a int)")...)
 	other.Table = "strange"
 	expectFailure(t, other, relay.OutcomeRetry, "strange", "columns")
+	s.run(login, append(psql, "CREATE INDEX an_index ON strange (a)")...)
+	other.Table = "an_index"
+	expectFailure(t, other, relay.OutcomeRetry, "an_index", "is not a table")
+	for _, table := range []string{
+		"names_uuid", "names_uuid_idx", "names", "relay.names", // "names_uuid_idx" is PostgreSQL's name of an index
+	} {
+		other.Table = table
+		testNoRepeatedRows(t, other, func() string { return s.run(login, append(psql, "SELECT uuid FROM "+table)...) })
+	}
+	// A subscriber of Watermill has created the table, without the unique index.
+	s.run(login, append(psql, "CREATE TABLE subscribed (LIKE names INCLUDING DEFAULTS)")...)
+	other.Table = "subscribed"
+	testNoRepeatedRows(t, other, func() string { return s.run(login, append(psql, "SELECT uuid FROM subscribed")...) })
 	testTLS(t, a, r.config)
+}
+
+// testNoRepeatedRows starts two sinks, which may create the table at the same time, and expects one row for an ID that
+// both deliver several times.
+func testNoRepeatedRows(t *testing.T, c Config, selectIDs func() string) {
+	t.Helper()
+	d := newDelivery(1)
+	var group errgroup.Group
+	for range 2 {
+		sink := startSink(t, c)
+		for range 5 {
+			group.Go(func() error { return rig{}.deliver(t, sink, d) })
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.TrimSpace(selectIDs()); got != d.ID {
+		t.Errorf("table %s: got rows %q, want one with %s", c.Table, got, d.ID)
+	}
 }
