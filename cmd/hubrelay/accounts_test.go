@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
@@ -135,6 +136,83 @@ func TestAccountsErase(t *testing.T) {
 		!strings.Contains(out, "acme") {
 		t.Errorf("the audit log is %s", out)
 	}
+}
+
+// TestAccountsErase_ReadDeliveries erases an account while the node has read its deliveries, and a first attempt is in progress.
+func TestAccountsErase_ReadDeliveries(t *testing.T) {
+	t.Parallel()
+	const perAccount = 20
+	erased := make(chan struct{})
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		<-erased
+		status := http.StatusNoContent
+		if strings.Contains(h.body, "data-of-acme") {
+			status = http.StatusInternalServerError
+		}
+		w.WriteHeader(status)
+	})
+	server := redistest.Start(t)
+	var sinks strings.Builder
+	for name, more := range map[string]string{
+		"plain": "", "ordered": ", ordering: hub", "batch": ", batch: {max: 100, wait: 4s}",
+	} {
+		fmt.Fprintf(&sinks, "  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], secrets: [%q], concurrency: 1%s}\n",
+			name, hooks.url+"/"+name, webhookSecret, more)
+	}
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks.String()})
+	var body strings.Builder
+	for range perAccount {
+		for _, account := range []string{"acme", "other"} {
+			fmt.Fprintf(&body, `{"topic":"job.created","context":{"account_id":%q},"mark":"data-of-%s"}`+"\n", account, account)
+		}
+	}
+	d.Publish(t, "hub-1", "application/x-ndjson", body.String(), nil)
+	testkit.Eventually(t, "the first attempts", func() error {
+		if len(hooks.of("/plain")) != 1 || len(hooks.of("/ordered")) != 1 {
+			return errors.New("no attempt")
+		}
+		return nil
+	})
+	out, errOut, code := call(t, nil, "", "accounts", "erase", "acme", "--yes", "--admin", d.Admin)
+	if code != 0 {
+		t.Fatalf("erase exited with %d: %s %s", code, out, errOut)
+	}
+	close(erased)
+	d.Publish(t, "hub-1", "application/json", `{"topic":"job.created","context":{"account_id":"acme"},"mark":"later"}`, nil)
+	testkit.Eventually(t, "the other account's deliveries, and what was published after the command", func() error {
+		for _, path := range []string{"/plain", "/ordered", "/batch"} {
+			isLater := func(h hook) bool { return strings.Contains(h.body, `"later"`) }
+			if !slices.ContainsFunc(hooks.of(path), isLater) {
+				return fmt.Errorf("%s has not got the later event", path)
+			}
+		}
+		for path, want := range map[string]int{"/plain": perAccount, "/ordered": perAccount, "/batch": 1} {
+			n := 0
+			for _, h := range hooks.of(path) {
+				n += min(strings.Count(h.body, "data-of-other"), 1)
+			}
+			if n != want {
+				return fmt.Errorf("%s has got %d requests, want %d", path, n, want)
+			}
+		}
+		return nil
+	})
+	for path, want := range map[string]int{"/plain": 1, "/ordered": 1, "/batch": 0} { // the attempts in progress
+		n := 0
+		for _, h := range hooks.of(path) {
+			n += strings.Count(h.body, "data-of-acme")
+		}
+		if n != want {
+			t.Errorf("%s has got %d erased events, want %d", path, n, want)
+		}
+	}
+	store := redisAt(t, server.Socket)
+	testkit.Eventually(t, "the queues to be empty", func() error {
+		if found := keysWith(t, store, "data-of-acme"); len(found) > 0 {
+			return fmt.Errorf("data of the account is in %v", found)
+		}
+		return nil
+	})
 }
 
 // filesWith returns the files below dir that contain text.

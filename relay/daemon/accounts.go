@@ -32,7 +32,9 @@ func (a accounts) Erase(ctx context.Context, account string) (erase.Result, erro
 // describeRemaining describes data of an erased account that the relay does not delete.
 func (a accounts) describeRemaining() []string {
 	list := []string{
-		"deliveries in progress and open batches: repeat the command after they have ended",
+		"attempts in progress: repeat the command after they have ended",
+		"bytes of deleted events next to events of others in the memory of Redis, which no command returns: they disappear with " +
+			"redis.retention",
 		"recent events in the memory of nodes: newer events replace them, and a restart deletes them",
 		"its migrations, and its containers in the inventory",
 		"entries of the audit log that name the account",

@@ -97,6 +97,7 @@ type Service struct {
 	reporter    *pipeline.Reporter
 	matcher     *dispatch.Matcher // of the sinks at the start
 	dispatchers []*dispatch.Dispatcher
+	erasures    erasures
 	group       *lifecycle.Group // the consumers of the sinks, and the retries and statistics of all of them
 }
 
@@ -106,13 +107,14 @@ func New(o Options) (*Service, error) {
 	s := &Service{
 		opts: o, sinks: o.Sinks, handovers: handovers{current: make(map[string]*handover)},
 		metrics: o.Sinks.opts.Metrics, keys: o.Conn.Keys(), log: o.Logger,
-		scheduler: retry.NewScheduler(retry.Options{
-			Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, Grace: o.Grace, Log: log,
-		}),
+		erasures: erasures{store: &o.Deliveries.Erasures},
 		reporter: pipeline.NewReporter(&o.Deliveries.Stats, log),
 		group:    lifecycle.NewGroup(o.Logger),
 		matcher:  newMatcher(o.Sinks.list()),
 	}
+	s.scheduler = retry.NewScheduler(retry.Options{
+		Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, OnChange: s.erasures.refresh, Grace: o.Grace, Log: log,
+	})
 	o.Sinks.states.connect(&o.Deliveries.SharedStates)
 	queues := s.subscriberConfig(o.Node)
 	queues.MaxInFlight = func(name string) int {
@@ -208,6 +210,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,
 		Timeout: cfg.Timeout, Concurrency: cfg.Concurrency, Ordering: sink.ordering(),
 		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices, History: s.opts.History,
+		IsErased:         s.erasures.isErased,
 		HasOtherAccounts: s.opts.Queues.NewAccountSearch(sink.name).HasOthers,
 		OnDisabled: func(reason string) {
 			s.opts.OnDisabled(sink.name, reason)

@@ -69,11 +69,14 @@ type Result struct {
 }
 
 // Account deletes the notifications of an account that were published before the call. It may be repeated after an error.
-// Deliveries in progress, open batches, and recent notifications in the memory of nodes are not deleted. An open digest that
-// mentions the account is sealed first.
+// Attempts in progress, and recent notifications in the memory of nodes, are not deleted. Nodes discard deliveries that they have
+// read and not attempted. An open digest that mentions the account is sealed first.
 func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
+	if err := o.Store.Erasures.Add(ctx, account); err != nil {
+		return r, err
+	}
 	ends, err := readLogEnds(ctx, o.Conn)
 	if err != nil {
 		return r, err
@@ -115,9 +118,9 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	return r, err
 }
 
-// readDelay is the time after which nodes have usually read the newest entries of the log. The deletion of an entry that a node
-// has not read is a gap for its clients.
-const readDelay = time.Second
+// readDelay is the time after which nodes have usually read the newest entries of the log, and that the account is erased. The
+// deletion of an entry that a node has not read is a gap for its clients.
+const readDelay = 2 * time.Second
 
 // readLogEnds returns the last ID of the log of each partition, after readDelay.
 func readLogEnds(ctx context.Context, conn *redisconn.Conn) ([]string, error) {

@@ -27,6 +27,10 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 		if err != nil {
 			return err
 		}
+		if s.postponer.opts.isErased(it) { // while it waited
+			it.Permit.Cancel()
+			return nil
+		}
 	case !it.Permit.Enter():
 		if s.admission.IsFailing(it.Permit.Account) {
 			it.Permit.Cancel()

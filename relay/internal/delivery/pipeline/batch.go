@@ -138,10 +138,11 @@ func (s *batchStage) waitComplete(ctx context.Context, b *batch) error {
 
 // sealBatch makes it a claimed delivery of the items. it has no claim if nothing was left to seal.
 func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem) error {
+	o := s.opts
+	items = slices.DeleteFunc(items, func(item batchItem) bool { return o.IsErased(&item.Notification) })
 	if len(items) == 0 {
 		return nil
 	}
-	o := s.opts
 	id, oldest := store.NewDeliveryID(o.Now()), o.Now()
 	stored := make([]store.BatchItem, len(items))
 	for i, item := range items {

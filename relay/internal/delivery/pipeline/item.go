@@ -53,6 +53,11 @@ type Item struct {
 // them, and they can still become a part of a digest or batch.
 func (it *Item) isReplayed() bool { return it.Claim != nil && it.Record.IsSingleUnattempted() }
 
+// isErased reports whether an item is a fresh delivery whose account was erased since it was read.
+func (o *Options) isErased(it *Item) bool {
+	return it.Claim == nil && o.IsErased(&it.Delivery.Notifications[0])
+}
+
 // Origin stores the outcome of an item where the item came from. An ordered sink has one Origin per item, which also
 // blocks the key. Otherwise one serves all items of a sink.
 type Origin interface {

@@ -70,6 +70,9 @@ type Options struct {
 	// is empty, only an operator enables the sink.
 	Fingerprint string
 
+	// IsErased reports whether the account of a notification was erased after it was stored. Fresh deliveries of such notifications
+	// are discarded. It may be nil.
+	IsErased func(n *relay.Notification) bool
 	// HasOtherAccounts reports whether the queue of the sink has events of other accounts. It is not called concurrently. If it
 	// is nil, no delivery is postponed.
 	HasOtherAccounts func(ctx context.Context, accounts []string) (bool, error)
@@ -117,6 +120,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Random == nil {
 		o.Random = rand.Float64
+	}
+	if o.IsErased == nil {
+		o.IsErased = func(*relay.Notification) bool { return false }
 	}
 	if o.rates == nil {
 		o.rates = &o.Store.Rates

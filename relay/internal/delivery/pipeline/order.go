@@ -109,6 +109,9 @@ func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held 
 	} else if err != nil {
 		return false, err
 	}
+	if s.opts.isErased(it) {
+		return true, nil
+	}
 	r := store.NewRecord(it.Delivery, time.Time{})
 	body, err := r.Encode()
 	if err != nil {

@@ -113,6 +113,9 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	d.Attempt = 1
 	it := &Item{Delivery: d, Origin: p.queue}
 	defer it.Permit.Cancel()
+	if p.opts.isErased(it) {
+		return nil
+	}
 	return p.chain.Handle(ctx, it)
 }
 

@@ -65,6 +65,9 @@ var (
 type Options struct {
 	Retries Store
 	States  VersionStore
+	// OnChange is called when an operator may have changed something, also after the start. After an error, it is called again.
+	// It may be nil.
+	OnChange func(ctx context.Context) error
 	// Grace is the time for which running attempts may continue after the context of Run has ended.
 	Grace time.Duration
 	// Log may be nil.
@@ -166,6 +169,12 @@ func (s *Scheduler) checkVersion(ctx context.Context) {
 	version, err := s.o.States.Version(ctx)
 	if err != nil || version == s.version {
 		return
+	}
+	if s.o.OnChange != nil {
+		if err := s.o.OnChange(ctx); err != nil {
+			s.o.Log.Warn("a change could not be read", "error", err)
+			return
+		}
 	}
 	s.version = version
 	now := time.Now()

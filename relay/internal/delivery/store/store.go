@@ -30,6 +30,7 @@ type Store struct {
 	Stats        StatsStore
 	Failures     Failures
 	SharedStates SharedStates
+	Erasures     Erasures
 
 	db db
 }
@@ -40,7 +41,8 @@ func New(client redis.UniversalClient, keys keyspace.Space) *Store {
 	return &Store{
 		Retries: Retries{d}, DeadLetters: DeadLetters{d}, Digests: Digests{d}, Batches: Batches{d}, Orders: Orders{d},
 		States: States{d}, Rates: Rates{d}, Stats: StatsStore{d}, Failures: Failures{d}, SharedStates: SharedStates{d},
-		db: d,
+		Erasures: Erasures{d},
+		db:       d,
 	}
 }
 
