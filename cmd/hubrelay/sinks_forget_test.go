@@ -1,8 +1,13 @@
 package main_test
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // A sink that a reload removed can be forgotten without a restart.
@@ -32,4 +37,35 @@ func TestSinksForget_AfterReload(t *testing.T) {
 	if out, _, code := call(t, env, "", "sinks", "list"); code != 0 || !strings.Contains(out, "leaves") {
 		t.Errorf("list the sinks after another reload: got exit code %d and %s, want a sink \"leaves\"", code, out)
 	}
+}
+
+// TestSinksForget_OtherNode forgets a sink on a node that does not have it, while another node does.
+func TestSinksForget_OtherNode(t *testing.T) {
+	t.Parallel()
+	both := daemonConfig{
+		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()),
+		sinks: webhookSink("stays", "http://127.0.0.1:1/", "") + webhookSink("leaves", "http://127.0.0.1:1/", ""),
+	}
+	one := both
+	one.sinks = webhookSink("stays", "http://127.0.0.1:1/", "")
+	with := serve(t, both)
+	without := serve(t, one)
+	env := []string{"HUBRELAY_ADMIN=" + without.Admin}
+	testkit.Eventually(t, "the records of both nodes", func() error {
+		if out, _, _ := call(t, env, "", "nodes", "list", "--json"); strings.Count(out, `"seen_at"`) != 2 {
+			return errors.New(out)
+		}
+		return nil
+	})
+	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
+	if code != 1 || !strings.Contains(errOut, "the sink is configured on node-") {
+		t.Errorf("forget a sink of another node: got exit code %d, want 1: %s", code, errOut)
+	}
+	with.Stop(t)
+	testkit.Eventually(t, "the other node to leave", func() error {
+		if out, errOut, code := call(t, env, "", "sinks", "forget", "leaves"); code != 0 {
+			return fmt.Errorf("got exit code %d, want 0: %s%s", code, out, errOut)
+		}
+		return nil
+	})
 }

@@ -195,12 +195,12 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	reporter := status.NewReporter(status.Options{
 		Node: node.Name, Host: host, Version: d.options.Version, StartedAt: time.Now(),
 		Log: s.log, Leases: s.leases, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
-		ConfigWarning: d.reloads.OperatorWarning,
+		ConfigWarning: d.reloads.OperatorWarning, ConfiguredSinks: deliveries.ConfiguredSinks,
 	})
 	group.Start(ctx, "node status", reporter.Run)
 	group.Start(ctx, "sources", sources.run)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
-		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
+		Sinks: sinks{deliveries, reporter}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
 		Status: reporter,

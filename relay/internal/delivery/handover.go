@@ -73,6 +73,13 @@ func (s *Service) appliedSink(name string) *openSink {
 	return s.sinks.get(name)
 }
 
+// ConfiguredSinks returns the sorted names of the sinks of the configuration that was applied last.
+func (s *Service) ConfiguredSinks() []string {
+	names := sinkNames(s.appliedSinks())
+	slices.Sort(names)
+	return names
+}
+
 // appliedSinks returns the sinks of the configuration that was applied last.
 func (s *Service) appliedSinks() []*openSink {
 	var list []*openSink

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,10 +19,17 @@ const (
 	recordTTL = 3 * recordInterval
 )
 
+// nodeRecord is what a node stores about itself.
+type nodeRecord struct {
+	adminapi.Node
+
+	Sinks []string `json:"sinks"`
+}
+
 // Run renews the record of this node until ctx ends.
 func (r *Reporter) Run(ctx context.Context) error {
 	for {
-		record, err := json.Marshal(r.describeNode(ctx))
+		record, err := json.Marshal(nodeRecord{r.describeNode(ctx), r.opts.ConfiguredSinks()})
 		if err != nil {
 			return err
 		}
@@ -50,14 +58,33 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 // ListNodes returns a page of the nodes that are running, in the order of their numbers. It is at most a second old. An error
 // means that Redis is unreachable.
 func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) (adminapi.Page[adminapi.Node], error) {
-	list, err := r.nodes.get(func() ([]adminapi.Node, error) { return r.readNodes(ctx) })
+	records, err := r.nodes.get(func() ([]nodeRecord, error) { return r.readNodes(ctx) })
+	list := make([]adminapi.Node, len(records))
+	for i := range records {
+		list[i] = records[i].Node
+	}
 	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
+}
+
+// OtherNodesWithSink returns the names of other nodes whose configuration had a sink in the last seconds.
+func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]string, error) {
+	records, err := r.readNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range records {
+		if records[i].Name != r.opts.Node && slices.Contains(records[i].Sinks, sink) {
+			names = append(names, records[i].Name)
+		}
+	}
+	return names, nil
 }
 
 // compareNodes compares names such as node-2 and node-10 by their numbers.
 func compareNodes(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 
-func (r *Reporter) readNodes(ctx context.Context) ([]adminapi.Node, error) {
+func (r *Reporter) readNodes(ctx context.Context) ([]nodeRecord, error) {
 	names, err := r.opts.Leases.ListNodes(ctx)
 	if err != nil {
 		return nil, err
@@ -66,12 +93,12 @@ func (r *Reporter) readNodes(ctx context.Context) ([]adminapi.Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes := make([]adminapi.Node, len(names))
+	nodes := make([]nodeRecord, len(names))
 	for i, name := range names {
 		if name == r.opts.Node {
-			nodes[i] = r.describeNode(ctx)
+			nodes[i] = nodeRecord{Node: r.describeNode(ctx)}
 		} else if json.Unmarshal(records[i], &nodes[i]) != nil {
-			nodes[i] = adminapi.Node{Name: name} // it has just started, is of an earlier build, or Redis is full
+			nodes[i] = nodeRecord{Node: adminapi.Node{Name: name}} // it has just started, is of an earlier build, or Redis is full
 		}
 	}
 	return nodes, nil

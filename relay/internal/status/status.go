@@ -27,6 +27,8 @@ type Options struct {
 	Configs             *Configs
 	// CheckReady returns the reason why this node is not ready.
 	CheckReady func(context.Context) error
+	// ConfiguredSinks returns the names of the sinks in the configuration of this node.
+	ConfiguredSinks func() []string
 	// ConfigWarning describes how the running configuration differs from the file, or returns "".
 	ConfigWarning func() string
 }
@@ -38,7 +40,7 @@ const freshTime = time.Second
 type Reporter struct {
 	opts   Options
 	status fresh[adminapi.Status]
-	nodes  fresh[[]adminapi.Node]
+	nodes  fresh[[]nodeRecord]
 }
 
 // fresh is a value that is read again after freshTime. It may be used concurrently.

@@ -148,7 +148,7 @@ const maxAccountsLength = 100
 func sinkProblem(s *adminapi.Sink) string {
 	switch {
 	case !s.Configured:
-		return "removed from the configuration; 'hubrelay sinks forget' deletes its data"
+		return "not in the configuration of this node; 'hubrelay sinks forget' deletes its data if no node has it"
 	case s.State == adminapi.SinkActive && s.Retrying > 0 && len(s.FailedAttempts) > 0:
 		return "failed attempts: " + failureSummary(s)
 	case s.State == adminapi.SinkActive:

@@ -326,7 +326,7 @@ func TestPostponer_PostponedDelay(t *testing.T) {
 	p := newEnv(t).pipeline(failFor(), func(o *Options) { o.Random = func() float64 { return 0.5 } })
 	postponer := &postponer{opts: &p.opts, admission: p.admission}
 	for scheduled, want := range map[int64]time.Duration{
-		0: time.Minute, 5000: time.Minute, 10_000: 2 * time.Minute, 50_000: 10 * time.Minute, 1_000_000: 10 * time.Minute,
+		0: 10 * time.Second, 2500: 30 * time.Second, 5000: time.Minute, 10_000: 2 * time.Minute, 50_000: 10 * time.Minute, 1_000_000: 10 * time.Minute,
 	} {
 		p.admission.SetDepth(scheduled)
 		if got := postponer.postponedDelay(); got != want {

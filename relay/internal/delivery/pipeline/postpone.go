@@ -14,7 +14,7 @@ import (
 const (
 	// A delivery is postponed by minPostponedDelay, but not more than postponedPerMinute become due in a minute, because each
 	// claim has a cost, unless the delay would exceed maxPostponedDelay.
-	minPostponedDelay  = time.Minute
+	minPostponedDelay  = 10 * time.Second
 	maxPostponedDelay  = 10 * time.Minute
 	postponedPerMinute = 5000
 	// searchTimeout limits the search of a queue for other accounts.
