@@ -178,8 +178,11 @@ func (a *Admission) untilStop(ctx context.Context) (context.Context, context.Can
 	return ctx, func() { stop(); cancel() }
 }
 
-// SetDepth sets the number of scheduled deliveries.
-func (a *Admission) SetDepth(scheduled int64) { a.backlog.setDepth(scheduled) }
+// SetDepth sets the number of scheduled deliveries. It reports whether there became as many as the backlog allows.
+func (a *Admission) SetDepth(scheduled int64) (becameFull bool) { return a.backlog.setDepth(scheduled) }
+
+// RemoveScheduled subtracts a scheduled delivery, until the next SetDepth.
+func (a *Admission) RemoveScheduled() { a.backlog.removeOne() }
 
 // Depth returns the number of scheduled deliveries.
 func (a *Admission) Depth() int64 { return a.backlog.getDepth() }

@@ -16,15 +16,28 @@ type backlog struct {
 
 func newBacklog(limit int64) *backlog { return &backlog{limit: limit, freed: make(chan struct{})} }
 
-func (b *backlog) setDepth(depth int64) {
+// setDepth reports whether the backlog became full.
+func (b *backlog) setDepth(depth int64) (becameFull bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.setDepthLocked(depth)
+}
+
+func (b *backlog) setDepthLocked(depth int64) (becameFull bool) {
 	wasFull := b.isFullLocked()
 	b.depth = depth
-	if wasFull && !b.isFullLocked() {
+	isFull := b.isFullLocked()
+	if wasFull && !isFull {
 		close(b.freed)
 		b.freed = make(chan struct{})
 	}
+	return isFull && !wasFull
+}
+
+func (b *backlog) removeOne() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.setDepthLocked(max(0, b.depth-1))
 }
 
 func (b *backlog) getDepth() int64 {

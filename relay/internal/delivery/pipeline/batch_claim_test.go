@@ -68,7 +68,7 @@ func TestBatch_ScheduledNotificationLowersDepthOnce(t *testing.T) {
 	reserved.Close(1, false)
 	e.scheduleDue(5)
 	p.Retry(t.Context(), l.Claims[0])
-	if n := e.scheduledCount(); n != 5 || p.claims.depth.depth != n {
-		t.Errorf("%d are scheduled, and %d are counted", n, p.claims.depth.depth)
+	if n := e.scheduledCount(); n != 5 || p.admission.Depth() != n {
+		t.Errorf("%d are scheduled, and %d are counted", n, p.admission.Depth())
 	}
 }

@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"sync"
 	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
@@ -19,9 +18,6 @@ type depthTracker struct {
 
 	droppedLog *logsample.Limiter
 	dropped    atomic.Int64 // dead letters that are not logged yet
-
-	mu    sync.Mutex
-	depth int64
 }
 
 func newDepthTracker(o *Options, a *admission.Admission, stats *statsBuffer) *depthTracker {
@@ -33,13 +29,7 @@ func newDepthTracker(o *Options, a *admission.Admission, stats *statsBuffer) *de
 
 // set takes over the number of scheduled deliveries from Redis. It reports whether the retry queue became full.
 func (t *depthTracker) set(depth int64) (becameFull bool) {
-	t.mu.Lock()
-	isFull := t.opts.Backlog > 0 && depth >= t.opts.Backlog
-	becameFull = isFull && t.depth < t.opts.Backlog
-	t.depth = depth
-	t.admission.SetDepth(depth)
-	t.mu.Unlock()
-	if !becameFull {
+	if !t.admission.SetDepth(depth) {
 		return false
 	}
 	if _, ok := t.fullLog.Allow(); ok {
@@ -51,12 +41,7 @@ func (t *depthTracker) set(depth int64) (becameFull bool) {
 }
 
 // removeOne counts a removed delivery, until the next set.
-func (t *depthTracker) removeOne() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.depth = max(0, t.depth-1)
-	t.admission.SetDepth(t.depth)
-}
+func (t *depthTracker) removeOne() { t.admission.RemoveScheduled() }
 
 // reportDropped reports dead letters that were dropped because there were too many. The reason names the limit.
 func (t *depthTracker) reportDropped(n int64, reason string) {
