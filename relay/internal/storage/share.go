@@ -78,7 +78,7 @@ func (s *roomShares) isQuietLocked(u *usage) bool {
 }
 
 // takeRoom reports whether a publisher may store bytes, and counts them. The first request of an interval may use all of the
-// room, and that of a quiet publisher also the reserve. Otherwise large requests would be impossible, and publishing would stop
+// room, and a quiet publisher also the reserve. Otherwise large requests would be impossible, and publishing would stop
 // before the limit.
 func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	s.mu.Lock()
@@ -96,8 +96,8 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	switch {
 	case !s.hasLimit:
 		share = math.Inf(1)
-	case u.interval == 0 && isQuiet:
-		share = s.allRoom
+	case isQuiet:
+		share = u.interval + s.allRoom
 	case u.interval == 0:
 		share = s.room
 	}

@@ -208,6 +208,9 @@ func (a *Admission) FailedAccounts() (accounts []string, ok bool) { return a.bre
 // the destination fails.
 func (a *Admission) AllowPostponing() { a.breaker.allowPostponing() }
 
+// TakeRecovered reports whether the destination has recovered for the sink or for an account since the last call.
+func (a *Admission) TakeRecovered() bool { return a.breaker.takeRecovered() }
+
 // FailingAccounts returns the sorted accounts for which the destination fails although it works for others.
 func (a *Admission) FailingAccounts() []string { return a.breaker.failingAccounts() }
 

@@ -334,3 +334,42 @@ func TestPostponer_PostponedDelay(t *testing.T) {
 		}
 	}
 }
+
+// When the destination recovers for an account, its postponed deliveries are due at once.
+func TestPostponer_MakesDue(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var up atomic.Bool
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if strings.HasPrefix(d.Notifications[0].Account, "bad") && !up.Load() {
+			return errFar
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Concurrency, o.Schedule = 2, Schedule{Delays: []time.Duration{time.Hour}}
+		o.HasOtherAccounts = func(_ context.Context, accounts []string) (bool, error) {
+			return !slices.Contains(accounts, "good"), nil
+		}
+	})
+	bad, good := badDeliveries(1000, 1), delivery("good")
+	good.Notifications[0].Account = "good"
+	feed(t, p, append(bad[:50:50], good))
+	failed := int64(sink.attempts("") - 1)
+	if e.scheduledCount() != 50 || failed < 10 || failed > 40 {
+		t.Fatalf("%d are scheduled, %d of them after an attempt", e.scheduledCount(), failed)
+	}
+	up.Store(true)
+	for _, d := range bad[50:] {
+		if err := p.Handle(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		if sink.attempts(d.ID) > 0 {
+			break
+		}
+	}
+	postponed := e.scheduledCount() - failed
+	if due := int64(len(e.poll(2000, time.Minute).Claims)); due != postponed || due == 0 {
+		t.Errorf("%d deliveries are due, want %d", due, postponed)
+	}
+}

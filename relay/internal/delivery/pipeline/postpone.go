@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -17,6 +18,10 @@ const (
 	minPostponedDelay  = 10 * time.Second
 	maxPostponedDelay  = 10 * time.Minute
 	postponedPerMinute = 5000
+	// maxRemembered is the number of postponed deliveries that become due when the destination recovers. Others wait for their delay.
+	maxRemembered = 20_000
+	// makeDueChunk is the number of deliveries that one command makes due.
+	makeDueChunk = 500
 	// searchTimeout limits the search of a queue for other accounts.
 	searchTimeout = time.Second
 )
@@ -27,6 +32,9 @@ type postponer struct {
 	admission *admission.Admission
 	warnings  *logsample.Limiter
 	searching sync.Mutex
+
+	mu         sync.Mutex
+	remembered map[string]admission.Account // postponed deliveries by ID, at most maxRemembered
 }
 
 // postpone schedules a fresh delivery.
@@ -35,6 +43,7 @@ func (p *postponer) postpone(ctx context.Context, it *Item) error {
 	if err := it.Origin.Retry(ctx, it, p.postponedDelay()); err != nil {
 		return err
 	}
+	p.remember(it.Delivery.ID, it.Permit.Account)
 	p.logPostponed(it)
 	p.searchQueue(ctx)
 	return nil
@@ -45,7 +54,52 @@ func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
 	if p.opts.Schedule.isTooOld(it.Record, p.opts.Now()) {
 		return errTooOld
 	}
-	return it.Origin.Release(ctx, it, p.postponedDelay())
+	if err := it.Origin.Release(ctx, it, p.postponedDelay()); err != nil {
+		return err
+	}
+	p.remember(it.Claim.ID, it.Permit.Account)
+	return nil
+}
+
+func (p *postponer) remember(id string, account admission.Account) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.remembered) < maxRemembered {
+		if p.remembered == nil {
+			p.remembered = make(map[string]admission.Account)
+		}
+		p.remembered[id] = account
+	}
+}
+
+// makeDue makes the deliveries due that this node has postponed, except those of accounts for which the destination still fails.
+// It is called after each success. After an error they wait for their delay.
+func (p *postponer) makeDue(ctx context.Context) {
+	if !p.admission.TakeRecovered() {
+		return
+	}
+	for chunk := range slices.Chunk(p.takeRemembered(), makeDueChunk) {
+		if _, err := p.opts.Store.Retries.MakeDueIDs(ctx, p.opts.Name, chunk); err != nil {
+			p.opts.Log.Warn("postponed deliveries were not made due, and wait longer", "error", err)
+			break
+		}
+		p.opts.Wake(0)
+	}
+}
+
+func (p *postponer) takeRemembered() (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for id, account := range p.remembered {
+		if !p.admission.IsFailing(account) {
+			ids = append(ids, id)
+			delete(p.remembered, id)
+		}
+	}
+	if len(p.remembered) == 0 {
+		p.remembered = nil // frees its memory
+	}
+	return ids
 }
 
 // postponedDelay returns the time by which a delivery is postponed. It varies by a fifth in both directions.

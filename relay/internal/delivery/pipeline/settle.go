@@ -40,8 +40,11 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 		s.addAttempt(it, err)
 	}
 	err = s.settleAttempt(ctx, it, outcome, retryAfter, err)
-	if outcome == relay.OutcomeRetry {
+	switch outcome {
+	case relay.OutcomeRetry:
 		s.postponer.searchQueue(ctx)
+	case relay.OutcomeDelivered:
+		s.postponer.makeDue(ctx)
 	}
 	return err
 }
