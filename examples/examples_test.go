@@ -60,7 +60,7 @@ var listeners = []struct {
 		return start(t, d.env(hub), "./listen-events.sh", "container.*")
 	}},
 	{
-		"go client", "command", "connected to the event stream",
+		"go client", "command", "connected to the stream",
 		func(t *testing.T, d *daemon, hub string) *testkit.Process {
 			return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
 		},

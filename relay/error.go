@@ -28,6 +28,7 @@ const (
 	CodeInvalidState       Code = "409.invalid-state"
 	CodeTooLarge           Code = "413.too-large"
 	CodeInvalidContentType Code = "415.invalid-content-type"
+	CodeWrongRelay         Code = "421.wrong-relay" // admin API only
 	CodeMissingArgument    Code = "422.missing-argument"
 	CodeInvalidArgument    Code = "422.invalid-argument"
 	CodeNotCompatible      Code = "422.not-compatible"
@@ -83,6 +84,8 @@ func codeInfoFor(c Code) codeInfo {
 		return codeInfo{http.StatusRequestEntityTooLarge, "The request is too large"}
 	case CodeInvalidContentType:
 		return codeInfo{http.StatusUnsupportedMediaType, "The content type is not accepted here"}
+	case CodeWrongRelay:
+		return codeInfo{http.StatusMisdirectedRequest, "This is another relay"}
 	case CodeMissingArgument:
 		return codeInfo{http.StatusUnprocessableEntity, "Something required is missing"}
 	case CodeInvalidArgument:

@@ -89,7 +89,7 @@ func TestAudit(t *testing.T) {
 		"--action token.revoke": {"actor": "key ops", "source": "127.0.0.1", "outcome": "ok"},
 		"--action sinks.pause":  {"actor": admin, "action": "sinks.pause", "target": "hook", "outcome": "ok"},
 		"--action publish":      {"actor": "key reader", "source": "127.0.0.1", "outcome": "403.permissions"},
-		"--target added":        {"actor": "configuration", "action": "key.add", "outcome": "ok"},
+		"--target added":        {"actor": "configuration", "action": "keys.add", "outcome": "ok"},
 		"--action config": {
 			"actor": "configuration", "action": "config.reload", "outcome": "ok",
 			"detail": "sinks added: second; keys added: added",

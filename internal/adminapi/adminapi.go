@@ -12,8 +12,6 @@ const (
 	// WarningHeader is the header of responses that describes how the running configuration differs from the file, in
 	// percent-encoding (RFC 3986). It is missing if they are equal.
 	WarningHeader = "Hubrelay-Warning"
-	// CodeWrongRelay is the error of another relay. It has done nothing.
-	CodeWrongRelay = "421.wrong-relay"
 )
 
 // Role is the set of permissions of a caller. Each role includes the previous ones.

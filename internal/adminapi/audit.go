@@ -14,7 +14,7 @@ type AuditEntry struct {
 	// Action is the name of an operation, or of another action.
 	Action string `json:"action"`
 	Target string `json:"target,omitempty"`
-	// Outcome is ok, or the code of the error.
+	// Outcome is ok, the code of the error, or rejected for a configuration that was not applied.
 	Outcome string `json:"outcome"`
 	Detail  string `json:"detail,omitempty"`
 	// Repeated is the number of further entries that this one summarizes.

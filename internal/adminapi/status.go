@@ -47,7 +47,7 @@ type StreamStatus struct {
 
 // ShowStatus shows the state of the relay.
 func ShowStatus() Operation[Empty, Status] {
-	return viewerOperation[Empty, Status]("status.show", "/api/status", "Show whether the relay is well: storage, log, streams, nodes")
+	return viewerOperation[Empty, Status]("status.show", "/api/status", "Show the health of the relay: storage, log, streams, nodes")
 }
 
 // Node is a process of the relay that is running.

@@ -271,12 +271,6 @@ func prepareDir(name string) (string, error) {
 // appendDir is the directory of the append-only file, by the default of redis-server.
 const appendDir = "appendonlydir"
 
-// HasData reports whether an embedded server has stored data in a directory.
-func HasData(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, appendDir))
-	return err == nil
-}
-
 // tightenDir removes the permissions of other users, who could read the data, from an existing directory.
 // It changes only a directory that is empty or has data of an earlier start, and not one such as /tmp.
 func tightenDir(name string) error {

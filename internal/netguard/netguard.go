@@ -67,7 +67,7 @@ type BlockedError struct {
 }
 
 func (e *BlockedError) Error() string {
-	return fmt.Sprintf("%s is %s and refused; add it to allow_cidrs if it is meant", e.Address, e.Kind)
+	return fmt.Sprintf("%s is %s, which is rejected by default; to allow it, add it to allow_cidrs", e.Address, e.Kind)
 }
 
 // Check returns a [BlockedError] if addr is not allowed.

@@ -125,5 +125,5 @@ func FuzzParseCIDR(f *testing.F) {
 func ExampleGuard_CheckHost() {
 	g, _ := New([]string{"10.1.0.0/16"})
 	_ = g.CheckHost("10.1.2.3") // allowed
-	_ = g.CheckHost("10.9.2.3") // 10.9.2.3 is a private address and refused; add it to allow_cidrs if it is meant
+	_ = g.CheckHost("10.9.2.3") // 10.9.2.3 is a private address, which is rejected by default; to allow it, add it to allow_cidrs
 }

@@ -405,7 +405,7 @@ func TestSink_HangingAndForbiddenAddresses(t *testing.T) {
 		if err := guarded.Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want := "127.0.0.1 is a loopback address and refused; add it to allow_cidrs"
+		want := "127.0.0.1 is a loopback address, which is rejected by default; to allow it, add it to allow_cidrs"
 		if err := guarded.Deliver(t.Context(), newDelivery()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.10s: got %v, want %s", to, err, want)
 		}

@@ -165,7 +165,7 @@ func (l *listener) streamOnce(ctx context.Context) error {
 	if l.client.Hub != "" {
 		log = log.With("hub_id", l.client.Hub)
 	}
-	log.Info("connected to the event stream")
+	log.Info("connected to the stream")
 	if l.options.OnConnected != nil {
 		l.options.OnConnected()
 	}
@@ -300,7 +300,7 @@ func (l *listener) waitRetry(ctx context.Context, err error) {
 	if errors.As(err, &response) {
 		delay = max(delay, min(response.RetryAfter, 5*time.Minute))
 	}
-	l.client.logger().Warn("event stream disconnected", "error", err, "retry_in", delay.String())
+	l.client.logger().Warn("stream disconnected", "error", err, "retry_in", delay.Round(time.Millisecond).String())
 	if l.options.OnDisconnected != nil {
 		l.options.OnDisconnected(err, delay)
 	}

@@ -47,10 +47,18 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		}),
 		history: history.NewStore(c, keys),
 		monitor: storage.NewMonitor(storage.Options{
-			Read: c.Memory, Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
+			Read: d.memoryReader(c), Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
 			Observer: d.metrics,
 		}),
 	}
+}
+
+// memoryReader returns the measurement of Redis. The server of memory: has no limit and cannot be measured.
+func (d *Daemon) memoryReader(c *redisconn.Conn) func(context.Context) (redisconn.Memory, error) {
+	if d.cfg.Redis.URL == memoryURL {
+		return func(context.Context) (redisconn.Memory, error) { return redisconn.Memory{}, nil }
+	}
+	return c.Memory
 }
 
 // checkReady is the readiness check.

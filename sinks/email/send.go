@@ -172,7 +172,7 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 }
 
 // isPermanentCode reports whether a reply means that this message will never be accepted. These 5xx are not about the
-// message: mailbox full (552), bad sequence of commands (503), login or TLS required (530, 538).
+// message: mailbox full (552), bad sequence of commands (503), wrong or missing login, or TLS required (530, 535, 538).
 func isPermanentCode(code int) bool {
 	switch code {
 	case 503, 530, 535, 538, 552:

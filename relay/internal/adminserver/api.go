@@ -187,7 +187,7 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 		}
 		r = withAuditDetail(r)
 		outcome := h.serve(w, r, maxBody, f)
-		h.log.Info("admin request", "caller", callerFrom(r).Name, "operation", op.Name, "path", r.URL.Path,
+		h.log.Info("admin request", "actor", callerFrom(r).Name, "action", op.Name, "path", r.URL.Path,
 			"outcome", outcome)
 		h.recordRequest(r, op, outcome)
 	}

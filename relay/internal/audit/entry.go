@@ -16,7 +16,7 @@ type Entry struct {
 	// Target names the object of the action, such as a sink or a path. Target and Source are empty in an entry that the
 	// rejected actions of a key share because they had too many targets.
 	Target string `json:"target,omitempty"`
-	// Outcome is [OutcomeOK], or the code of an error.
+	// Outcome is [OutcomeOK], the code of an error, or [OutcomeRejected].
 	Outcome string `json:"outcome"`
 	// Detail describes the action, such as the text of an error. It contains no secrets.
 	Detail string `json:"detail,omitempty"`
@@ -42,9 +42,9 @@ const (
 	// ActionRequest is another request that exceeds a quota.
 	ActionRequest Action = "request"
 	// ActionAddKey, ActionChangeKey and ActionRemoveKey are changes of API keys in the configuration.
-	ActionAddKey    Action = "key.add"
-	ActionChangeKey Action = "key.change"
-	ActionRemoveKey Action = "key.remove"
+	ActionAddKey    Action = "keys.add"
+	ActionChangeKey Action = "keys.change"
+	ActionRemoveKey Action = "keys.remove"
 	// ActionReloadKeys is a change in a key file.
 	ActionReloadKeys Action = "keys.reload"
 	// ActionReloadConfig is a changed configuration.

@@ -102,7 +102,7 @@ func (k *Key) RequireCapability(capability string) *relay.Error {
 		return nil
 	}
 	return relay.NewError(relay.CodePermissions,
-		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability).WithExtra("capability", capability)
+		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability+": use another key, or add it to the key").WithExtra("capability", capability)
 }
 
 // RequireHub returns nil if the key may read hub, and 403.wrong-hub otherwise.
@@ -111,7 +111,7 @@ func (k *Key) RequireHub(hub string) *relay.Error {
 		return nil
 	}
 	return relay.NewError(relay.CodeWrongHub,
-		"the key "+strconv.Quote(k.Name)+" does not open the hub "+strconv.Quote(hub))
+		"the key "+strconv.Quote(k.Name)+" does not open the hub "+strconv.Quote(hub)+": use one of its hubs, or another key")
 }
 
 // Expired reports whether the key has expired at now.

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
@@ -90,8 +89,8 @@ func checkHeaderSafe(text string) error {
 	return nil
 }
 
-// resolveDataDir makes data_dir relative to the directory of the configuration file, like all names in it. Earlier builds
-// used the working directory: existing data there stays in use.
+// resolveDataDir makes data_dir relative to the directory of the configuration file, like all names in it. Commands find the
+// relay there, so no other directory may be used instead.
 func (l *loader) resolveDataDir(r *Redis) {
 	given := r.DataDir
 	if given == "" || filepath.IsAbs(given) || l.Origins["redis.data_dir"].Variable != "" {
@@ -101,13 +100,6 @@ func (l *loader) resolveDataDir(r *Redis) {
 	if abs, err := filepath.Abs(r.DataDir); err == nil {
 		r.DataDir = abs
 	}
-	former, err := filepath.Abs(given)
-	if err != nil || r.URL != "" || r.URLFile != "" || embeddedredis.HasData(r.DataDir) || !embeddedredis.HasData(former) {
-		return
-	}
-	l.Warn("redis.data_dir", fmt.Sprintf("is relative to the configuration file, but the data is in %s, which is used", former),
-		fmt.Sprintf("set data_dir to %s, or stop the relay and move that directory to %s", former, r.DataDir))
-	r.DataDir = former
 }
 
 // filePath converts a file name into an absolute path and checks that the file can be read.

@@ -63,7 +63,7 @@ func New(version string) *Metrics {
 		inbox: counters("inbox_entries_total",
 			"Entries read from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
 		missed: counter("log_events_missed_total",
-			"Events that a sink wanted, but that were trimmed from the log before they were added to its queue."),
+			"Events that matched a sink, but were trimmed from the log before they were added to its queue."),
 		gaps: counter("log_gaps_total", "Losses of log entries that were not read yet."),
 		retriesLost: counter("retries_lost_total",
 			"Scheduled retries of all sinks whose data was missing in Redis. The log names the sink and the delivery."),

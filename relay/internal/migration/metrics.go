@@ -21,13 +21,13 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 	const namespace = "hubrelay"
 	m := &metrics{
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "job_seconds",
+			Namespace: namespace, Name: "job_duration_seconds",
 			Help: "Time from the request to the end of a migration on this node, by final state (completed, " +
 				"error, expired).",
 			Buckets: []float64{.1, .5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600},
 		}, []string{"state"}),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "jobs_in_hand",
+			Namespace: namespace, Name: "jobs_running",
 			Help: "Migrations that run on this node or wait here for server slots.",
 		}),
 		driverEvents: prometheus.NewCounterVec(prometheus.CounterOpts{

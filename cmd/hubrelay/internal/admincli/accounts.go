@@ -12,7 +12,7 @@ import (
 )
 
 func newAccounts(std term.Streams) *cobra.Command {
-	return command.NewGroup("accounts", "Delete the data of an account", newAccountsErase(std))
+	return command.NewGroup("accounts", "Delete the events of an account", newAccountsErase(std))
 }
 
 func newAccountsErase(std term.Streams) *cobra.Command {

@@ -297,7 +297,7 @@ func (c *adminConn) explainError(err error) error {
 		return err
 	}
 	switch failed.Code {
-	case adminapi.CodeWrongRelay:
+	case relay.CodeWrongRelay:
 		return fmt.Errorf("%s belongs to another relay than %s, and nothing was done: check -c FILE, give the command "+
 			"the same HUBRELAY_REDIS__… variables as the relay, or name the relay with --admin", c.address, c.file)
 	case relay.CodeAuthInvalid:

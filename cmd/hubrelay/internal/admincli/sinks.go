@@ -23,8 +23,8 @@ func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
 				"even after restarts."),
 		newSinksSwitch(std, adminapi.ResumeSink(), "resume", "Resume a paused or disabled sink",
 			`Continues with the backlog of a sink that was paused, or that the relay disabled because its destination
-requested it or failed for days. If the sink is down, the next probe of its destination may start immediately; 'sinks
-test' has the same effect.`),
+requested it or failed for days. If the sink is down, the next probe of its destination may start immediately. A
+successful 'sinks test' has the same effect on a sink that is down.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
 	cmd.Long = `Shows and controls the sinks of a running daemon. 'sinks explain' needs no daemon.
@@ -40,8 +40,9 @@ func newSinksList(std term.Streams) *cobra.Command {
 		Short: "List sinks with their state and stats",
 		Long: `Lists the sinks of a running daemon.
 
-STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is
-throttled during a pause that the destination asked for.
+STATE is active; paused by an operator; disabled by the relay; down, if the destination has failed many times in a row and
+this node makes single attempts as probes; throttled during a pause that the destination asked for; failed, if the sink
+cannot work on this node; or removed, if it is not in the configuration of this node.
 
 WAITING is the number of events without an attempt, in the queue and in open digests. A plus sign after it means that
 further events wait in the log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed,

@@ -15,7 +15,7 @@ func newStatus(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show whether the relay is well: storage, log, streams, nodes",
+		Short: "Show the health of the relay: storage, log, streams, nodes",
 		Long: `Shows the state of the relay: whether this node is ready, the memory of Redis, the events in the log, the clients of
 streams of this node, and the nodes that are running. 'hubrelay sinks list' shows the sinks.
 

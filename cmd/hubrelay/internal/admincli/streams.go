@@ -23,7 +23,7 @@ func newKeysCheck(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check KEY publish|read TOPIC --hub HUB",
 		Short: "Check whether an API key may publish or read a topic",
-		Long: `Says whether the API key with a name may publish or read events of a topic in a hub, and why. The exit status is
+		Long: `Reports whether the API key with a name may publish or read events of a topic in a hub, and why. The exit status is
 1 if it may not, and also if the question cannot be answered; standard error then has the cause. 'streams explain --key KEY'
 shows the events that the key sees.
 
