@@ -116,7 +116,7 @@ func TestAccess(t *testing.T) {
 		wantCode    int
 		want        string
 	}{
-		{"--key ci --hub hub-2", "", 1, `cannot open the stream: the key "ci" does not open the hub "hub-2" (403.wrong-hub)`},
+		{"--key ci --hub hub-2", "", 1, `cannot open the stream: the key "ci" does not open the hub "hub-2": use one of its hubs, or another key (403.wrong-hub)`},
 		{"--key old", "", 1, "(401.auth-expired)"},
 		{"--credential -", token, 1, "(401.auth-invalid)"}, // used by the client above
 		{"--claims -", `{"sub":"eve"}`, 1, "the JWT has no expiry (exp)"},

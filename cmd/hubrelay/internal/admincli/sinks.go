@@ -149,7 +149,7 @@ const maxAccountsLength = 100
 func sinkProblem(s *adminapi.Sink) string {
 	switch {
 	case !s.Configured:
-		return "not in the configuration of this node; 'hubrelay sinks forget' deletes its data if no node has it"
+		return "not configured on this node; 'hubrelay sinks forget' deletes its data if no node has it"
 	case s.State == adminapi.SinkActive && s.Retrying > 0 && len(s.FailedAttempts) > 0:
 		return "failed attempts: " + failureSummary(s)
 	case s.State == adminapi.SinkActive:
