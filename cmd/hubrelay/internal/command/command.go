@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -51,14 +52,19 @@ func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// ExactNamedArgs accepts n arguments that are not empty. A shell can pass an empty argument, for example for `jobs show
-// "$(…)"` if the inner command prints nothing.
+// ExactNamedArgs accepts n arguments that are not empty. Their names follow the name of the command in Use. A shell can pass
+// an empty argument, for example for `jobs show "$(…)"` if the inner command prints nothing.
 func ExactNamedArgs(n int) cobra.PositionalArgs {
 	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
-		if slices.Contains(args, "") {
+		switch names := strings.Fields(cmd.Use)[1:]; {
+		case slices.Contains(args, ""):
 			return errors.New("an argument is empty")
+		case len(args) < n:
+			return fmt.Errorf("%s is missing", names[len(args)])
+		case len(args) > n:
+			return fmt.Errorf("the argument %q is unexpected", args[n])
 		}
-		return cobra.ExactArgs(n)(cmd, args)
+		return nil
 	})
 }
 
