@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -154,7 +155,7 @@ func TestAccountsErase_ReadDeliveries(t *testing.T) {
 	server := redistest.Start(t)
 	var sinks strings.Builder
 	for name, more := range map[string]string{
-		"plain": "", "ordered": ", ordering: hub", "batch": ", batch: {max: 100, wait: 4s}",
+		"plain": "", "ordered": ", ordering: hub", "batch": ", batch: {max: 100, wait: 10s}",
 	} {
 		fmt.Fprintf(&sinks, "  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], secrets: [%q], concurrency: 1%s}\n",
 			name, hooks.url+"/"+name, webhookSecret, more)
@@ -173,13 +174,24 @@ func TestAccountsErase_ReadDeliveries(t *testing.T) {
 		}
 		return nil
 	})
-	out, errOut, code := call(t, nil, "", "accounts", "erase", "acme", "--yes", "--admin", d.Admin)
-	if code != 0 {
-		t.Fatalf("erase exited with %d: %s %s", code, out, errOut)
-	}
-	close(erased)
+	store := redisAt(t, server.Socket)
+	var command sync.WaitGroup
+	command.Go(func() {
+		out, errOut, code := call(t, nil, "", "accounts", "erase", "acme", "--yes", "--admin", d.Admin)
+		if code != 0 {
+			t.Errorf("erase exited with %d: %s %s", code, out, errOut)
+		}
+	})
+	testkit.Eventually(t, "the start of the command", func() error {
+		if store.Exists(t.Context(), "hubrelay:erasures").Val() != 1 {
+			return errors.New("it has not started")
+		}
+		return nil
+	})
 	d.Publish(t, "hub-1", "application/json", `{"topic":"job.created","context":{"account_id":"acme"},"mark":"later"}`, nil)
-	testkit.Eventually(t, "the other account's deliveries, and what was published after the command", func() error {
+	command.Wait()
+	close(erased)
+	testkit.Eventually(t, "the other account's deliveries, and what was published during the command", func() error {
 		for _, path := range []string{"/plain", "/ordered", "/batch"} {
 			isLater := func(h hook) bool { return strings.Contains(h.body, `"later"`) }
 			if !slices.ContainsFunc(hooks.of(path), isLater) {
@@ -206,7 +218,6 @@ func TestAccountsErase_ReadDeliveries(t *testing.T) {
 			t.Errorf("%s has got %d erased events, want %d", path, n, want)
 		}
 	}
-	store := redisAt(t, server.Socket)
 	testkit.Eventually(t, "the queues to be empty", func() error {
 		if found := keysWith(t, store, "data-of-acme"); len(found) > 0 {
 			return fmt.Errorf("data of the account is in %v", found)

@@ -229,7 +229,7 @@ func classifyPostgres(s *Sink, table string, err error) error {
 		return fmt.Errorf("postgres: there is no table %s: create it and its schema, or remove create_table", table)
 	case "42501":
 		return fmt.Errorf("postgres: %s may not use table %s (%s): "+
-			"grant INSERT, and CREATE if the table does not exist", s.userName(), table, pgErr.Message)
+			"grant INSERT, and CREATE if the table does not exist, or create its unique index on uuid", s.userName(), table, pgErr.Message)
 	case "42703", "42804", "42809":
 		return fmt.Errorf("postgres: %s exists and is not a table with the required columns (%s): change table",
 			table, pgErr.Message)

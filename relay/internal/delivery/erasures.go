@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -24,7 +23,7 @@ func (e *erasures) refresh(ctx context.Context) error {
 	if err != nil || len(stored) == 0 {
 		return err
 	}
-	// What has expired in Redis may still concern deliveries that this node has read.
+	// What has expired in Redis may still concern deliveries that this node has read. Erasures are few.
 	if known := e.byAccount.Load(); known != nil {
 		all := maps.Clone(*known)
 		maps.Copy(all, stored)
@@ -41,9 +40,5 @@ func (e *erasures) isErased(n *relay.Notification) bool {
 		return false
 	}
 	erasedAt, found := (*byAccount)[n.Account]
-	if !found {
-		return false
-	}
-	position, ok := streamid.ParsePosition(n.Cursor)
-	return ok && !position.Time().After(erasedAt)
+	return found && store.IsStoredUntil(n.Cursor, erasedAt)
 }

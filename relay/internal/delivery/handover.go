@@ -75,7 +75,7 @@ func (s *Service) appliedSink(name string) *openSink {
 
 // ConfiguredSinks returns the sorted names of the sinks of the configuration that was applied last.
 func (s *Service) ConfiguredSinks() []string {
-	names := sinkNames(s.appliedSinks())
+	names := sinkNames(s.appliedSinks()) // not nil
 	slices.Sort(names)
 	return names
 }

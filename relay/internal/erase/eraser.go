@@ -74,7 +74,8 @@ type Result struct {
 func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
-	if err := o.Store.Erasures.Add(ctx, account); err != nil {
+	until, err := o.Store.Erasures.Add(ctx, account)
+	if err != nil {
 		return r, err
 	}
 	ends, err := readLogEnds(ctx, o.Conn)
@@ -89,8 +90,8 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	}
 	// Deliveries move from queues to retries to dead letters.
 	for _, sink := range o.Sinks {
-		for _, key := range queue.Keys(keys, sink) {
-			n, err := eraseStream(ctx, o.Conn, eraseScript, key, account, o.Group, "+")
+		for partition, key := range queue.Keys(keys, sink) { // under the IDs of the log
+			n, err := eraseStream(ctx, o.Conn, eraseScript, key, account, o.Group, ends[partition])
 			if r.Queued += n; err != nil {
 				return r, err
 			}
@@ -98,11 +99,11 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 		if err := o.Store.Digests.SealAccount(ctx, sink, account); err != nil {
 			return r, err
 		}
-		n, err := o.Store.Retries.EraseAccount(ctx, sink, account)
+		n, err := o.Store.Retries.EraseAccount(ctx, sink, account, until)
 		if r.Scheduled += n; err != nil {
 			return r, err
 		}
-		n, shared, err := o.Store.DeadLetters.EraseAccount(ctx, sink, account)
+		n, shared, err := o.Store.DeadLetters.EraseAccount(ctx, sink, account, until)
 		r.DeadLetters += n
 		if r.SharedDeadLetters += shared; err != nil {
 			return r, err

@@ -23,7 +23,7 @@ const (
 type nodeRecord struct {
 	adminapi.Node
 
-	Sinks []string `json:"sinks"`
+	Sinks []string `json:"sinks"` // nil if they are not known
 }
 
 // Run renews the record of this node until ctx ends.
@@ -66,7 +66,8 @@ func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) 
 	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
 }
 
-// OtherNodesWithSink returns the names of other nodes whose configuration had a sink in the last seconds.
+// OtherNodesWithSink returns the names of other nodes whose configuration had a sink in the last seconds, or that have no record,
+// so their sinks are not known.
 func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]string, error) {
 	records, err := r.readNodes(ctx)
 	if err != nil {
@@ -74,7 +75,7 @@ func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]strin
 	}
 	var names []string
 	for i := range records {
-		if records[i].Name != r.opts.Node && slices.Contains(records[i].Sinks, sink) {
+		if n := &records[i]; n.Name != r.opts.Node && (n.Sinks == nil || slices.Contains(n.Sinks, sink)) {
 			names = append(names, records[i].Name)
 		}
 	}

@@ -122,8 +122,8 @@ func (m *Monitor) CheckPublisher(name string) error {
 }
 
 // TakeRoom counts bytes that a publisher is about to store. It returns a *[relay.Error] with the code 503.storage-full if they
-// exceed a quarter of the room that is left, together with those since the last measurement. The first request since then may
-// exceed it. Copies for sinks do not count.
+// exceed a quarter of the room that is left, together with those since the last measurement. The first request since then, and
+// the requests of a quiet publisher, may exceed it. Copies for sinks do not count.
 func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	if m.shares.takeRoom(name, float64(bytes)) {
 		return nil

@@ -139,7 +139,9 @@ func (s *batchStage) waitComplete(ctx context.Context, b *batch) error {
 // sealBatch makes it a claimed delivery of the items. it has no claim if nothing was left to seal.
 func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem) error {
 	o := s.opts
-	items = slices.DeleteFunc(items, func(item batchItem) bool { return o.IsErased(&item.Notification) })
+	items = slices.DeleteFunc(items, func(item batchItem) bool { // claimed ones have a record
+		return item.LeaseEnd == "" && o.IsErased(&item.Notification)
+	})
 	if len(items) == 0 {
 		return nil
 	}

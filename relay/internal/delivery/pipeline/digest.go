@@ -66,6 +66,9 @@ func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err er
 			return false, err
 		}
 	}
+	if s.opts.isErased(it) {
+		return true, nil
+	}
 	if wait := s.opts.Digest.Wait; wait > 0 {
 		return s.addAll(ctx, it.Delivery, wait, false)
 	}
@@ -76,6 +79,9 @@ func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err er
 	wait, err := s.admission.TryRate(ctx, &it.Permit)
 	if err != nil || it.Permit.HasToken() {
 		return false, err
+	}
+	if s.opts.isErased(it) {
+		return true, nil
 	}
 	return s.addAll(ctx, it.Delivery, max(interval, wait), false)
 }

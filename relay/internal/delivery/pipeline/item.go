@@ -55,7 +55,16 @@ func (it *Item) isReplayed() bool { return it.Claim != nil && it.Record.IsSingle
 
 // isErased reports whether an item is a fresh delivery whose account was erased since it was read.
 func (o *Options) isErased(it *Item) bool {
-	return it.Claim == nil && o.IsErased(&it.Delivery.Notifications[0])
+	return it.Claim == nil && o.areErased(it.Delivery.Notifications)
+}
+
+func (o *Options) areErased(list []relay.Notification) bool {
+	for i := range list {
+		if !o.IsErased(&list[i]) {
+			return false
+		}
+	}
+	return len(list) > 0
 }
 
 // Origin stores the outcome of an item where the item came from. An ordered sink has one Origin per item, which also

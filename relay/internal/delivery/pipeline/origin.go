@@ -56,9 +56,6 @@ func (o *queueOrigin) Complete(context.Context, *Item) error { return nil }
 
 // Retry implements [Origin].
 func (o *queueOrigin) Retry(ctx context.Context, it *Item, after time.Duration) error {
-	if o.opts.isErased(it) {
-		return nil
-	}
 	body, err := it.Record.Encode()
 	if err != nil {
 		return err
@@ -77,9 +74,6 @@ func (o *queueOrigin) Retry(ctx context.Context, it *Item, after time.Duration) 
 
 // DeadLetter implements [Origin].
 func (o *queueOrigin) DeadLetter(ctx context.Context, it *Item, reason string) error {
-	if o.opts.isErased(it) {
-		return nil
-	}
 	e, err := o.newDeadLetter(it, reason)
 	if err != nil {
 		return err

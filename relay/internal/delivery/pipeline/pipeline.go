@@ -39,6 +39,7 @@ type Pipeline struct {
 	queue       *queueOrigin
 	claims      *claimOrigin
 	failures    *failureTracker
+	postponer   *postponer
 	orders      *orderStage // nil for an unordered sink
 	chain       Handler
 
@@ -83,15 +84,15 @@ func (p *Pipeline) build() Handler {
 	p.failures = &failureTracker{opts: o, store: &o.Store.Failures}
 
 	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
-	postponer := &postponer{opts: o, admission: p.admission, warnings: logsample.New(1, warnInterval, o.Now)}
-	h = &admitStage{next: h, admission: p.admission, postponer: postponer}
+	p.postponer = &postponer{opts: o, admission: p.admission, warnings: logsample.New(1, warnInterval, o.Now)}
+	h = &admitStage{next: h, admission: p.admission, postponer: p.postponer}
 	h = &settleStage{
-		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures, postponer: postponer,
+		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures, postponer: p.postponer,
 		warnings: logsample.New(maxLogLinesPerSecond, time.Second, o.Now),
 	}
 	switch {
 	case o.isOrdered():
-		p.orders = newOrderStage(h, o, p.admission, depth, postponer)
+		p.orders = newOrderStage(h, o, p.admission, depth, p.postponer)
 		h = p.orders
 	case o.usesBatches():
 		h = &batchStage{
@@ -121,6 +122,7 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 
 // Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.
 func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
+	p.postponer.forget(c.ID)
 	it := &Item{Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
 	defer it.Permit.Cancel()
 	var err error
@@ -130,6 +132,11 @@ func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
 		return
 	}
 	it.Delivery = it.Record.NextDelivery(c.ID)
+	if p.opts.areErased(it.Delivery.Notifications) { // scheduled by a node that did not know it
+		it.Permit.Cancel()
+		_ = p.claims.Complete(ctx, it) // otherwise the claim expires
+		return
+	}
 	releaseOnError(ctx, it, p.chain.Handle(ctx, it))
 }
 

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"time"
 
@@ -20,8 +19,8 @@ const (
 	postponedPerMinute = 5000
 	// maxRemembered is the number of postponed deliveries that become due when the destination recovers. Others wait for their delay.
 	maxRemembered = 20_000
-	// makeDueChunk is the number of deliveries that one command makes due.
-	makeDueChunk = 500
+	// maxMadeDue is the number of deliveries that one success makes due. If the destination fails again, each costs two writes.
+	maxMadeDue = 500
 	// searchTimeout limits the search of a queue for other accounts.
 	searchTimeout = time.Second
 )
@@ -33,12 +32,16 @@ type postponer struct {
 	warnings  *logsample.Limiter
 	searching sync.Mutex
 
-	mu         sync.Mutex
-	remembered map[string]admission.Account // postponed deliveries by ID, at most maxRemembered
+	mu          sync.Mutex
+	remembered  map[string]admission.Account // postponed deliveries by ID, at most maxRemembered
+	isMakingDue bool                         // since the destination has recovered, until no remembered delivery can be made due
 }
 
 // postpone schedules a fresh delivery.
 func (p *postponer) postpone(ctx context.Context, it *Item) error {
+	if p.opts.isErased(it) {
+		return nil
+	}
 	it.Record = store.NewRecord(it.Delivery, p.opts.Now())
 	if err := it.Origin.Retry(ctx, it, p.postponedDelay()); err != nil {
 		return err
@@ -72,30 +75,43 @@ func (p *postponer) remember(id string, account admission.Account) {
 	}
 }
 
-// makeDue makes the deliveries due that this node has postponed, except those of accounts for which the destination still fails.
-// It is called after each success. After an error they wait for their delay.
-func (p *postponer) makeDue(ctx context.Context) {
-	if !p.admission.TakeRecovered() {
-		return
-	}
-	for chunk := range slices.Chunk(p.takeRemembered(), makeDueChunk) {
-		if _, err := p.opts.Store.Retries.MakeDueIDs(ctx, p.opts.Name, chunk); err != nil {
-			p.opts.Log.Warn("postponed deliveries were not made due, and wait longer", "error", err)
-			break
-		}
-		p.opts.Wake(0)
-	}
-}
-
-func (p *postponer) takeRemembered() (ids []string) {
+// forget is called when a delivery was claimed, so it is no longer postponed.
+func (p *postponer) forget(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	delete(p.remembered, id)
+}
+
+// makeDue makes deliveries due that this node has postponed, except those of accounts for which the destination still fails. It
+// is called after each delivery that succeeded. After an error they wait for their delay.
+func (p *postponer) makeDue(ctx context.Context) {
+	ids := p.takeRemembered(p.admission.TakeRecovered())
+	if len(ids) == 0 {
+		return
+	}
+	if _, err := p.opts.Store.Retries.MakeDueIDs(ctx, p.opts.Name, ids); err != nil {
+		p.opts.Log.Warn("postponed deliveries were not made due, and wait longer", "error", err)
+		return
+	}
+	p.opts.Wake(0)
+}
+
+func (p *postponer) takeRemembered(hasRecovered bool) (ids []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.isMakingDue = p.isMakingDue || hasRecovered; !p.isMakingDue {
+		return nil
+	}
 	for id, account := range p.remembered {
+		if len(ids) == maxMadeDue {
+			return ids
+		}
 		if !p.admission.IsFailing(account) {
 			ids = append(ids, id)
 			delete(p.remembered, id)
 		}
 	}
+	p.isMakingDue = false
 	if len(p.remembered) == 0 {
 		p.remembered = nil // frees its memory
 	}

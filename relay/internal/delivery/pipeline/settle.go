@@ -31,6 +31,8 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 		return s.storeDeadLetter(ctx, it, relay.OutcomeRetry, err)
 	case it.StartedAt.IsZero():
 		return err // there was no attempt
+	case s.opts.isErased(it):
+		return nil // the attempt leaves no trace
 	}
 	outcome, retryAfter := relay.Classify(err)
 	if outcome == relay.OutcomeRetry && ctx.Err() != nil {

@@ -173,7 +173,7 @@ func (s *Scheduler) checkVersion(ctx context.Context) {
 	if s.o.OnChange != nil {
 		if err := s.o.OnChange(ctx); err != nil {
 			s.o.Log.Warn("a change could not be read", "error", err)
-			return
+			version = "" // again at the next check
 		}
 	}
 	s.version = version

@@ -28,6 +28,6 @@
 //	hubrelay:sink:<sink>            HASH of a paused or disabled sink: state, reason, since, config
 //	hubrelay:rate:<name>            HASH with tat and rest in microseconds: when the next attempt may start at an even
 //	                                pace, and the end of a cooldown; of all sinks that share the rate; it expires
-//	hubrelay:erasures               HASH of the accounts that were erased in the last day: unix milliseconds
+//	hubrelay:erasures               ZSET of the accounts that were erased in the last day, by unix milliseconds
 //	hubrelay:sinkchanges            counter for all sinks: a node that sees a new value checks its sinks at once
 package store

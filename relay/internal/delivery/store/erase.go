@@ -14,9 +14,9 @@ var replaceRecordSource string
 
 var replaceRecordScript = redisconn.NewScript(retryQueueSource + replaceRecordSource)
 
-// EraseAccount removes the notifications of an account from the scheduled deliveries of a sink, and returns the number
-// of changed deliveries. A delivery without other notifications is removed.
-func (rt *Retries) EraseAccount(ctx context.Context, sink, account string) (changed int, err error) {
+// EraseAccount removes the notifications of an account that were stored until a time from the scheduled deliveries of a sink,
+// and returns the number of changed deliveries. A delivery without other notifications is removed.
+func (rt *Retries) EraseAccount(ctx context.Context, sink, account string, until time.Time) (changed int, err error) {
 	for cursor := uint64(0); ; {
 		start := time.Now()
 		page, next, err := rt.client.HScan(ctx, RecordsKey(rt.keys, sink), cursor, "", scanPage).Result()
@@ -24,7 +24,7 @@ func (rt *Retries) EraseAccount(ctx context.Context, sink, account string) (chan
 			return changed, redisconn.WrapError("read the scheduled deliveries", err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
-			replaced, err := rt.eraseFromRecord(ctx, sink, page[i], page[i+1], account)
+			replaced, err := rt.eraseFromRecord(ctx, sink, page[i], page[i+1], account, until)
 			if err != nil {
 				return changed, err
 			}
@@ -41,13 +41,17 @@ func (rt *Retries) EraseAccount(ctx context.Context, sink, account string) (chan
 	}
 }
 
-func (rt *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account string) (bool, error) {
+func (rt *Retries) eraseFromRecord(
+	ctx context.Context, sink, id, text, account string, until time.Time,
+) (bool, error) {
 	r, err := DecodeRecord(text)
 	if err != nil {
 		return false, nil // nobody can read whose it is
 	}
 	before := len(r.Notifications)
-	r.Notifications = slices.DeleteFunc(r.Notifications, func(n Notification) bool { return n.Account == account })
+	r.Notifications = slices.DeleteFunc(r.Notifications, func(n Notification) bool {
+		return n.Account == account && IsStoredUntil(n.Cursor, until)
+	})
 	if len(r.Notifications) == before {
 		return false, nil
 	}
@@ -64,9 +68,11 @@ func (rt *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account 
 	return n == 1, nil
 }
 
-// EraseAccount drops the dead letters of a sink that contain only notifications of an account. shared is the number of
-// those that also contain others, which stay.
-func (d *DeadLetters) EraseAccount(ctx context.Context, sink, account string) (dropped, shared int, err error) {
+// EraseAccount drops the dead letters of a sink that contain only notifications of an account that were stored until a time.
+// shared is the number of those that also contain others, which stay.
+func (d *DeadLetters) EraseAccount(
+	ctx context.Context, sink, account string, until time.Time,
+) (dropped, shared int, err error) {
 	for after := ""; ; {
 		page, err := d.List(ctx, sink, Selection{After: after, Limit: scanPage})
 		if err != nil {
@@ -80,7 +86,7 @@ func (d *DeadLetters) EraseAccount(ctx context.Context, sink, account string) (d
 			}
 			of := 0
 			for k := range letter.Notifications {
-				if letter.Notifications[k].Account == account {
+				if n := &letter.Notifications[k]; n.Account == account && IsStoredUntil(n.Cursor, until) {
 					of++
 				}
 			}

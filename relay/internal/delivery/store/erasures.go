@@ -3,9 +3,9 @@ package store
 import (
 	"context"
 	_ "embed"
-	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -20,28 +20,33 @@ var (
 // before.
 type Erasures struct{ db }
 
-// Add records that the notifications of an account are erased that were stored until now, by the clock of Redis. Nodes know it
-// within about a second. Add also works on a full Redis.
-func (e Erasures) Add(ctx context.Context, account string) error {
-	if err := addErasureScript.Run(ctx, e.client, []string{ErasuresKey(e.keys)}, account).Err(); err != nil {
-		return redisconn.WrapError("record the erasure of an account", err)
+// Add records that the notifications of an account are erased that were stored until now, by the clock of Redis, which it
+// returns. Nodes know it within about a second. Add also works on a full Redis.
+func (e Erasures) Add(ctx context.Context, account string) (now time.Time, err error) {
+	ms, err := addErasureScript.Run(ctx, e.client, []string{ErasuresKey(e.keys)}, account).Int64()
+	if err != nil {
+		return time.Time{}, redisconn.WrapError("record the erasure of an account", err)
 	}
-	return e.signalChange(ctx)
+	return time.UnixMilli(ms), e.signalChange(ctx)
 }
 
 // List returns the time of the last erasure of each account.
 func (e Erasures) List(ctx context.Context) (map[string]time.Time, error) {
-	fields, err := e.client.HGetAll(ctx, ErasuresKey(e.keys)).Result()
+	list, err := e.client.ZRangeWithScores(ctx, ErasuresKey(e.keys), 0, -1).Result()
 	if err != nil {
 		return nil, redisconn.WrapError("read which accounts were erased", err)
 	}
-	times := make(map[string]time.Time, len(fields))
-	for account, text := range fields {
-		ms, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			return nil, redisconn.WrapError("read which accounts were erased", redisconn.ErrUnexpectedReply)
+	times := make(map[string]time.Time, len(list))
+	for _, z := range list {
+		if account, ok := z.Member.(string); ok {
+			times[account] = time.UnixMilli(int64(z.Score))
 		}
-		times[account] = time.UnixMilli(ms)
 	}
 	return times, nil
+}
+
+// IsStoredUntil reports whether a notification with a log cursor was stored until a time, or has no cursor.
+func IsStoredUntil(cursor string, at time.Time) bool {
+	position, ok := streamid.ParsePosition(cursor)
+	return !ok || !position.Time().After(at)
 }

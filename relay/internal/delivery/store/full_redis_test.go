@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -13,6 +14,13 @@ func TestStore_FullRedis(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
 	s.addDeadLetters(t, "dead")
+	mixed := newDelivery("mixed")
+	mixed.Notifications = append(mixed.Notifications, mixed.Notifications[0])
+	mixed.Notifications[1].Account = "erased"
+	batch := Scheduled{ID: "mixed", Body: encodeRecord(t, mixed)}
+	if _, err := s.Retries.Schedule(t.Context(), testSink, batch, time.Hour, time.Now()); err != nil {
+		t.Fatal(err)
+	}
 	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -38,6 +46,17 @@ func TestStore_FullRedis(t *testing.T) {
 		}},
 		{"replay a dead letter", func() error {
 			_, err := s.DeadLetters.Replay(ctx, testSink, []string{"dead"}, ReplayOptions{})
+			return err
+		}},
+		{"erase an account", func() error {
+			until, err := s.Erasures.Add(ctx, "erased")
+			if err != nil {
+				return err
+			}
+			n, err := s.Retries.EraseAccount(ctx, testSink, "erased", until)
+			if err == nil && n != 1 {
+				err = fmt.Errorf("changed %d deliveries, want 1", n)
+			}
 			return err
 		}},
 		{"disable a sink", func() error {

@@ -57,7 +57,7 @@ func StateKey(k keyspace.Space, sink string) string { return k.Global("sink:" + 
 // RateKey is the hash of a rate limit, which belongs to one sink or to several with one destination.
 func RateKey(k keyspace.Space, name string) string { return k.Global("rate:" + name) }
 
-// ErasuresKey is the hash of the accounts that were erased in the last day, with the times in unix milliseconds.
+// ErasuresKey is the sorted set of the accounts that were erased in the last day, by the times in unix milliseconds.
 func ErasuresKey(k keyspace.Space) string { return k.Global("erasures") }
 
 // ChangesKey counts the changes of all sinks that nodes should see at once.

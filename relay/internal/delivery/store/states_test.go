@@ -3,11 +3,13 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -214,4 +216,36 @@ func TestSharedStates_LockAndValueExpire(t *testing.T) {
 		keys, err := s.Commands().Keys(t.Context(), "*"+testSink+"*").Result()
 		return err == nil && len(keys) == 0
 	})
+}
+
+// TestErasures keeps the last erasure of each account for a day.
+func TestErasures(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	if _, err := s.Erasures.Add(t.Context(), "old"); err != nil {
+		t.Fatal(err)
+	}
+	old := redis.Z{Score: float64(time.Now().Add(-25 * time.Hour).UnixMilli()), Member: "old"}
+	if err := s.Commands().ZAdd(t.Context(), ErasuresKey(s.Keys()), old).Err(); err != nil {
+		t.Fatal(err)
+	}
+	var at time.Time
+	for range 2 {
+		var err error
+		if at, err = s.Erasures.Add(t.Context(), "new"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := s.Erasures.List(t.Context())
+	if err != nil || len(list) != 1 || !list["new"].Equal(at) {
+		t.Errorf("got %v (%v), want new at %v", list, err, at)
+	}
+	ms := at.UnixMilli()
+	for cursor, want := range map[string]bool{
+		fmt.Sprint(ms, "-0"): true, fmt.Sprint(ms-1, "-9"): true, fmt.Sprint(ms+1, "-0"): false, "": true,
+	} {
+		if got := IsStoredUntil(cursor, at); got != want {
+			t.Errorf("cursor %q: got %t, want %t", cursor, got, want)
+		}
+	}
 }

@@ -1,7 +1,10 @@
--- Record that an account is erased now. A full Redis accepts a write after a deletion.
--- KEYS: erasures. ARGV: account.
+-- Record that an account is erased now, and forget erasures that are older than a day. A full Redis accepts a write after a
+-- deletion. KEYS: erasures. ARGV: account. Returns the time in unix milliseconds.
 local t = redis.call('TIME')
-redis.call('HDEL', KEYS[1], ARGV[1])
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000)))
-redis.call('EXPIRE', KEYS[1], 86400)
-return 1
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local day = 86400000
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - day))
+redis.call('ZREM', KEYS[1], ARGV[1])
+redis.call('ZADD', KEYS[1], string.format('%.0f', now), ARGV[1])
+redis.call('PEXPIRE', KEYS[1], day)
+return now

@@ -7,6 +7,7 @@ end
 if ARGV[3] == '' then
   remove(ARGV[1])
 else
+  redis.call('HDEL', KEYS[2], ARGV[1]) -- see retry_queue.lua
   redis.call('HSET', KEYS[2], ARGV[1], ARGV[3])
 end
 return 1
