@@ -163,11 +163,13 @@ func (c *pgConnection) createTable(ctx context.Context, table string) error {
 	})
 }
 
-// hasUniqueID reports whether a table exists and rejects a repeated ID.
-func hasUniqueID(ctx context.Context, db interface {
+// rowQuerier is a pool or a transaction.
+type rowQuerier interface {
 	QueryRow(ctx context.Context, query string, args ...any) pgx.Row
-}, table string,
-) (found bool, err error) {
+}
+
+// hasUniqueID reports whether a table exists and rejects a repeated ID.
+func hasUniqueID(ctx context.Context, db rowQuerier, table string) (found bool, err error) {
 	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
 		WHERE i.indrelid = to_regclass($1) AND a.attname = 'uuid'
@@ -229,7 +231,8 @@ func classifyPostgres(s *Sink, table string, err error) error {
 		return fmt.Errorf("postgres: there is no table %s: create it and its schema, or remove create_table", table)
 	case "42501":
 		return fmt.Errorf("postgres: %s may not use table %s (%s): "+
-			"grant INSERT, and CREATE if the table does not exist, or create its unique index on uuid", s.userName(), table, pgErr.Message)
+			"grant INSERT, and CREATE if the table does not exist, or create its unique index on uuid",
+			s.userName(), table, pgErr.Message)
 	case "42703", "42804", "42809":
 		return fmt.Errorf("postgres: %s exists and is not a table with the required columns (%s): change table",
 			table, pgErr.Message)

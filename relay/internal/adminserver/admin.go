@@ -182,8 +182,8 @@ func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {
-		httpserver.WriteError(w, r, relay.NewError(relay.CodeWrongRelay, "this relay has other data (redis.url or redis.data_dir, and redis.prefix): check the address and the "+
-			"configuration file of the command"))
+		httpserver.WriteError(w, r, relay.NewError(relay.CodeWrongRelay, "this relay has other data (redis.url or "+
+			"redis.data_dir, and redis.prefix): check the address and the configuration file of the command"))
 		return
 	}
 	if a.opt.ConfigWarning != nil {

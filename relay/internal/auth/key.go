@@ -102,7 +102,8 @@ func (k *Key) RequireCapability(capability string) *relay.Error {
 		return nil
 	}
 	return relay.NewError(relay.CodePermissions,
-		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability+": use another key, or add it to the key").WithExtra("capability", capability)
+		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability+": use another key, or add it to the key",
+	).WithExtra("capability", capability)
 }
 
 // RequireHub returns nil if the key may read hub, and 403.wrong-hub otherwise.

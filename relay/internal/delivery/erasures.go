@@ -33,12 +33,12 @@ func (e *erasures) refresh(ctx context.Context) error {
 	return nil
 }
 
-// isErased reports whether a notification was stored before its account was erased.
+// isErased reports whether a notification was stored before its account was erased. Notices have no cursor and may be newer.
 func (e *erasures) isErased(n *relay.Notification) bool {
 	byAccount := e.byAccount.Load()
 	if byAccount == nil {
 		return false
 	}
 	erasedAt, found := (*byAccount)[n.Account]
-	return found && store.IsStoredUntil(n.Cursor, erasedAt)
+	return found && n.Cursor != "" && store.IsStoredUntil(n.Cursor, erasedAt)
 }
