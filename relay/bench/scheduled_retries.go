@@ -76,7 +76,9 @@ func (r *rig) parkRetries(ctx context.Context, client *redis.Client) error {
 	}
 	const sink = "hook"
 	stored := store.New(client, keys)
-	replayer := replay.Replayer{Log: oneEntry{}, Retries: &stored.Retries, States: &stored.States}
+	replayer := replay.Replayer{
+		Log: oneEntry{}, Retries: &stored.Retries, States: &stored.States, Memory: unlimitedMemory{},
+	}
 	if _, err := replayer.Replay(ctx, replay.Request{Sink: sink, Partitions: 1, After: replay.StartAt("0-0")}); err != nil {
 		return err
 	}
@@ -110,10 +112,22 @@ end`)
 
 const entryID = "5f0c8a7e9d3b2a1c4e6f8a92"
 
+// unlimitedMemory never stops a replay.
+type unlimitedMemory struct{}
+
+// Measure implements [replay.Memory].
+func (unlimitedMemory) Measure(context.Context) {}
+
+// IsNearlyFull implements [replay.Memory].
+func (unlimitedMemory) IsNearlyFull() bool { return false }
+
 // oneEntry is a log with one entry.
 type oneEntry struct{}
 
-func (oneEntry) Range(context.Context, int, string, int) ([]relay.Notification, error) {
+func (oneEntry) Range(_ context.Context, _ int, after string, _ int) ([]relay.Notification, error) {
+	if after != "0-0" {
+		return nil, nil
+	}
 	return []relay.Notification{{
 		ID: entryID, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91",
 		Cursor: "1763740000000-0", Data: []byte(event),
