@@ -157,8 +157,7 @@ func TestAccountsErase_ReadDeliveries(t *testing.T) {
 	for name, more := range map[string]string{
 		"plain": "", "ordered": ", ordering: hub", "batch": ", batch: {max: 100, wait: 10s}",
 	} {
-		fmt.Fprintf(&sinks, "  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], secrets: [%q], concurrency: 1%s}\n",
-			name, hooks.url+"/"+name, webhookSecret, more)
+		sinks.WriteString(webhookSink(name, hooks.url+"/"+name, ", concurrency: 1"+more))
 	}
 	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks.String()})
 	var body strings.Builder

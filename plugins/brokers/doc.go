@@ -30,10 +30,10 @@
 // The topic, subject, routing key, stream or table is a name with placeholders: {topic}, {hub}, {account}, and
 // {topic_path}, which is the topic with slashes instead of dots. A character that the broker does not allow in a name
 // becomes "_". So does a dot in a hub or an account, because it would start another word. Two hubs can therefore have
-// the same name, and so can a_b with c and a with b_c if only "_" separates two placeholders; hubrelay-hub and
-// hubrelay-account tell them apart. A digest has the topic hubrelay.digest, and a hub if all its notifications share
-// it. Publishers may name any number of hubs, so a broker that creates what a name with {hub} refers to needs a limit
-// of its own.
+// the same name. So can the account a_b with the hub c, and a with b_c, if only "_" separates the placeholders.
+// hubrelay-hub and hubrelay-account tell them apart. A digest has the topic hubrelay.digest, and a hub if all its
+// notifications share it. Publishers may name any number of hubs. If the broker creates topics or streams by itself and
+// the name has {hub}, set a limit in the broker.
 //
 //	kafka     topic (hubrelay). key: hub (default), container or none. Records with the same key go to one partition,
 //	          in order. Without exactly one container, the key is the hub. sasl: plain (default), scram-sha-256,

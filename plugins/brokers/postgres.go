@@ -168,7 +168,7 @@ type rowQuerier interface {
 	QueryRow(ctx context.Context, query string, args ...any) pgx.Row
 }
 
-// hasUniqueID reports whether a table exists and rejects a repeated ID.
+// hasUniqueID reports whether a table exists and has a unique index on uuid.
 func hasUniqueID(ctx context.Context, db rowQuerier, table string) (found bool, err error) {
 	err = db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_index i
 		JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]

@@ -10,20 +10,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// erasures are the accounts that were erased since the start of this node or up to a day before. The queues no longer have
-// their deliveries, but nodes may have read some of them. It may be used concurrently.
+// erasures are the accounts that were erased since the start of this node or up to a day before. Their deliveries are no longer
+// in the queues, but this node may have read some of them before. It may be used concurrently.
 type erasures struct {
 	store     *store.Erasures
 	byAccount atomic.Pointer[map[string]time.Time]
 }
 
-// refresh is not called concurrently.
-func (e *erasures) refresh(ctx context.Context) error {
+// loadErasures is not called concurrently.
+func (e *erasures) loadErasures(ctx context.Context) error {
 	stored, err := e.store.List(ctx)
 	if err != nil || len(stored) == 0 {
 		return err
 	}
-	// What has expired in Redis may still concern deliveries that this node has read. Erasures are few.
+	// An erasure that has expired in Redis may still concern deliveries that this node has read. There are few erasures.
 	if known := e.byAccount.Load(); known != nil {
 		all := maps.Clone(*known)
 		maps.Copy(all, stored)

@@ -113,7 +113,7 @@ func New(o Options) (*Service, error) {
 		matcher:  newMatcher(o.Sinks.list()),
 	}
 	s.scheduler = retry.NewScheduler(retry.Options{
-		Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, OnChange: s.erasures.refresh, Grace: o.Grace, Log: log,
+		Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, OnChange: s.erasures.loadErasures, Grace: o.Grace, Log: log,
 	})
 	o.Sinks.states.connect(&o.Deliveries.SharedStates)
 	queues := s.subscriberConfig(o.Node)

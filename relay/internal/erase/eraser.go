@@ -119,7 +119,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	return r, err
 }
 
-// readDelay is the time after which nodes have usually read the newest entries of the log, and that the account is erased. The
+// readDelay is the time after which nodes have usually read the newest entries of the log and the erasure of the account. The
 // deletion of an entry that a node has not read is a gap for its clients.
 const readDelay = 2 * time.Second
 

@@ -19,7 +19,7 @@ const (
 	recordTTL = 3 * recordInterval
 )
 
-// nodeRecord is what a node stores about itself.
+// nodeRecord is the record of a node in Redis.
 type nodeRecord struct {
 	adminapi.Node
 
@@ -66,8 +66,8 @@ func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) 
 	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
 }
 
-// OtherNodesWithSink returns the names of other nodes whose configuration had a sink in the last seconds, or that have no record,
-// so their sinks are not known.
+// OtherNodesWithSink returns the names of other nodes whose configuration has or recently had a sink. A node without a record
+// is one of them, because its sinks are not known.
 func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]string, error) {
 	records, err := r.readNodes(ctx)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -45,21 +46,21 @@ type breaker struct {
 	// onChange is called without the lock when the breaker opens or closes.
 	onChange        func(isOpen bool, cause error)
 	initialOpenTime time.Duration
-	maxSearched     int // 0 or maxSearchedRetries
+	maxSearched     int         // 0 or maxSearchedRetries
+	hasRecovered    atomic.Bool // a circuit breaker has closed since the last takeRecovered
 
-	mu           sync.Mutex
-	failures     int // consecutive
-	isOpen       bool
-	isProbing    bool // early probes do not count
-	openTime     time.Duration
-	probeAt      time.Time     // earliest time of the next probe
-	changed      chan struct{} // closed and replaced at every change
-	accounts     failedAccounts
-	earlyProbes  map[Account]struct{} // the accounts whose early probe is running
-	probeCount   int                  // failed probes, without early ones, since accounts were last allowed to probe again
-	hasRecovered bool                 // a breaker has closed since the last takeRecovered
-	searchable   int                  // number of retries that may be claimed to find accounts that may probe
-	postponable  int                  // number of deliveries of failing accounts that may be postponed while the breaker is open
+	mu          sync.Mutex
+	failures    int // consecutive
+	isOpen      bool
+	isProbing   bool // early probes do not count
+	openTime    time.Duration
+	probeAt     time.Time     // earliest time of the next probe
+	changed     chan struct{} // closed and replaced at every change
+	accounts    failedAccounts
+	earlyProbes map[Account]struct{} // the accounts whose early probe is running
+	probeCount  int                  // failed probes, without early ones, since accounts were last allowed to probe again
+	searchable  int                  // number of retries that may be claimed to find accounts that may probe
+	postponable int                  // number of deliveries of failing accounts that may be postponed while the breaker is open
 }
 
 func newBreaker(now func() time.Time) *breaker {
@@ -254,7 +255,9 @@ func (b *breaker) recordAttempt(account Account, kind attemptKind, counts bool, 
 	switch {
 	case !counts:
 	case !failed:
-		b.hasRecovered = b.hasRecovered || wasOpen || b.accounts.find(account).isOpen()
+		if wasOpen || b.accounts.find(account).isOpen() {
+			b.hasRecovered.Store(true)
+		}
 		accountChanged = b.accounts.recordSuccess(account, b.now(), b.initialOpenTime)
 		b.failures, b.isOpen, b.openTime, b.postponable, b.probeCount, b.searchable = 0, false, 0, 0, 0, 0
 	default:
@@ -317,14 +320,8 @@ func (b *breaker) countProbeLocked(account Account) {
 	b.accounts.forgetOthers(account)
 }
 
-// takeRecovered reports whether the breaker of the sink or of an account has closed since the last call.
-func (b *breaker) takeRecovered() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	has := b.hasRecovered
-	b.hasRecovered = false
-	return has
-}
+// takeRecovered reports whether the circuit breaker of the sink or of an account has closed since the last call.
+func (b *breaker) takeRecovered() bool { return b.hasRecovered.Load() && b.hasRecovered.Swap(false) }
 
 func (b *breaker) signalLocked() {
 	close(b.changed)

@@ -80,9 +80,6 @@ func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err er
 	if err != nil || it.Permit.HasToken() {
 		return false, err
 	}
-	if s.opts.isErased(it) {
-		return true, nil
-	}
 	return s.addAll(ctx, it.Delivery, max(interval, wait), false)
 }
 

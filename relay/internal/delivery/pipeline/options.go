@@ -70,8 +70,8 @@ type Options struct {
 	// is empty, only an operator enables the sink.
 	Fingerprint string
 
-	// IsErased reports whether the account of a notification was erased after it was stored. Deliveries of such notifications only
-	// are discarded. It may be nil.
+	// IsErased reports whether a notification was stored before its account was erased. A delivery is discarded if all its
+	// notifications were. It may be nil.
 	IsErased func(n *relay.Notification) bool
 	// HasOtherAccounts reports whether the queue of the sink has events of other accounts. It is not called concurrently. If it
 	// is nil, no delivery is postponed.

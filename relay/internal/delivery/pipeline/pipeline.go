@@ -114,15 +114,12 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	d.Attempt = 1
 	it := &Item{Delivery: d, Origin: p.queue}
 	defer it.Permit.Cancel()
-	if p.opts.isErased(it) {
-		return nil
-	}
 	return p.chain.Handle(ctx, it)
 }
 
 // Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.
 func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
-	p.postponer.forget(c.ID)
+	p.postponer.forgetPostponed(c.ID)
 	it := &Item{Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
 	defer it.Permit.Cancel()
 	var err error
@@ -132,7 +129,7 @@ func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
 		return
 	}
 	it.Delivery = it.Record.NextDelivery(c.ID)
-	if p.opts.areErased(it.Delivery.Notifications) { // scheduled by a node that did not know it
+	if p.opts.areErased(it.Delivery.Notifications) { // scheduled by a node that did not know about the erasure
 		it.Permit.Cancel()
 		_ = p.claims.Complete(ctx, it) // otherwise the claim expires
 		return

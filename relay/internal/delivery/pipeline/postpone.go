@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
@@ -17,7 +18,8 @@ const (
 	minPostponedDelay  = 10 * time.Second
 	maxPostponedDelay  = 10 * time.Minute
 	postponedPerMinute = 5000
-	// maxRemembered is the number of postponed deliveries that become due when the destination recovers. Others wait for their delay.
+	// maxRemembered is the number of postponed deliveries that become due when the destination recovers. Further ones wait until
+	// their delay ends.
 	maxRemembered = 20_000
 	// maxMadeDue is the number of deliveries that one success makes due. If the destination fails again, each costs two writes.
 	maxMadeDue = 500
@@ -31,10 +33,11 @@ type postponer struct {
 	admission *admission.Admission
 	warnings  *logsample.Limiter
 	searching sync.Mutex
+	// isMakingDue is set when the destination recovers, until all deliveries are due for which it works.
+	isMakingDue atomic.Bool
 
-	mu          sync.Mutex
-	remembered  map[string]admission.Account // postponed deliveries by ID, at most maxRemembered
-	isMakingDue bool                         // since the destination has recovered, until no remembered delivery can be made due
+	mu         sync.Mutex
+	remembered map[string]admission.Account // postponed deliveries by ID, at most maxRemembered
 }
 
 // postpone schedules a fresh delivery.
@@ -46,7 +49,7 @@ func (p *postponer) postpone(ctx context.Context, it *Item) error {
 	if err := it.Origin.Retry(ctx, it, p.postponedDelay()); err != nil {
 		return err
 	}
-	p.remember(it.Delivery.ID, it.Permit.Account)
+	p.rememberPostponed(it.Delivery.ID, it.Permit.Account)
 	p.logPostponed(it)
 	p.searchQueue(ctx)
 	return nil
@@ -60,11 +63,11 @@ func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
 	if err := it.Origin.Release(ctx, it, p.postponedDelay()); err != nil {
 		return err
 	}
-	p.remember(it.Claim.ID, it.Permit.Account)
+	p.rememberPostponed(it.Claim.ID, it.Permit.Account)
 	return nil
 }
 
-func (p *postponer) remember(id string, account admission.Account) {
+func (p *postponer) rememberPostponed(id string, account admission.Account) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.remembered) < maxRemembered {
@@ -75,17 +78,23 @@ func (p *postponer) remember(id string, account admission.Account) {
 	}
 }
 
-// forget is called when a delivery was claimed, so it is no longer postponed.
-func (p *postponer) forget(id string) {
+// forgetPostponed is called when a delivery was claimed, so it is no longer postponed.
+func (p *postponer) forgetPostponed(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.remembered, id)
 }
 
-// makeDue makes deliveries due that this node has postponed, except those of accounts for which the destination still fails. It
-// is called after each delivery that succeeded. After an error they wait for their delay.
+// makeDue makes postponed deliveries of this node due if the destination has recovered for their accounts. It is called after
+// each success, so it usually only reads two flags. After an error, the deliveries wait until their delay ends.
 func (p *postponer) makeDue(ctx context.Context) {
-	ids := p.takeRemembered(p.admission.TakeRecovered())
+	if p.admission.TakeRecovered() {
+		p.isMakingDue.Store(true)
+	}
+	if !p.isMakingDue.Load() {
+		return
+	}
+	ids := p.takeRemembered()
 	if len(ids) == 0 {
 		return
 	}
@@ -96,12 +105,10 @@ func (p *postponer) makeDue(ctx context.Context) {
 	p.opts.Wake(0)
 }
 
-func (p *postponer) takeRemembered(hasRecovered bool) (ids []string) {
+// takeRemembered returns the next deliveries to make due, at most maxMadeDue.
+func (p *postponer) takeRemembered() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.isMakingDue = p.isMakingDue || hasRecovered; !p.isMakingDue {
-		return nil
-	}
 	for id, account := range p.remembered {
 		if len(ids) == maxMadeDue {
 			return ids
@@ -111,7 +118,7 @@ func (p *postponer) takeRemembered(hasRecovered bool) (ids []string) {
 			delete(p.remembered, id)
 		}
 	}
-	p.isMakingDue = false
+	p.isMakingDue.Store(false)
 	if len(p.remembered) == 0 {
 		p.remembered = nil // frees its memory
 	}

@@ -172,7 +172,7 @@ func (s *Scheduler) checkVersion(ctx context.Context) {
 	}
 	if s.o.OnChange != nil {
 		if err := s.o.OnChange(ctx); err != nil {
-			s.o.Log.Warn("a change could not be read", "error", err)
+			s.o.Log.Warn("reading a change failed", "error", err)
 			version = "" // again at the next check
 		}
 	}

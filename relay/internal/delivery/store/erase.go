@@ -69,7 +69,7 @@ func (rt *Retries) eraseFromRecord(
 }
 
 // EraseAccount drops the dead letters of a sink that contain only notifications of an account that were stored until a time.
-// shared is the number of those that also contain others, which stay.
+// shared is the number of dead letters that stay, because they also contain other notifications.
 func (d *DeadLetters) EraseAccount(
 	ctx context.Context, sink, account string, until time.Time,
 ) (dropped, shared int, err error) {

@@ -16,12 +16,11 @@ var (
 	addErasureScript = redisconn.NewScript(addErasureSource)
 )
 
-// Erasures stores which accounts were erased in the last day. Nodes discard the deliveries of these accounts that they read
-// before.
+// Erasures stores which accounts were erased in the last day. Nodes discard older deliveries of these accounts.
 type Erasures struct{ db }
 
-// Add records that the notifications of an account are erased that were stored until now, by the clock of Redis, which it
-// returns. Nodes know it within about a second. Add also works on a full Redis.
+// Add records that an account is erased, with the notifications that were stored until now. It returns the time by the clock of
+// Redis. All nodes learn it within about a second. Add also works on a full Redis.
 func (e Erasures) Add(ctx context.Context, account string) (now time.Time, err error) {
 	ms, err := addErasureScript.Run(ctx, e.client, []string{ErasuresKey(e.keys)}, account).Int64()
 	if err != nil {

@@ -1,4 +1,4 @@
--- Record that an account is erased now, and forget erasures that are older than a day. A full Redis accepts a write after a
+-- Record that an account is erased now, and remove erasures that are older than a day. A full Redis accepts a write after a
 -- deletion. KEYS: erasures. ARGV: account. Returns the time in unix milliseconds.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
