@@ -83,12 +83,12 @@ func TestAudit(t *testing.T) {
 		return list
 	}
 	for args, want := range map[string]map[string]string{
-		"--action authenticate --source 127.0.0.1": {
+		"--action authenticate --address 127.0.0.1": {
 			"outcome": "401.auth-invalid", "target": "GET /v1/hubs/current/notifications",
 		},
-		"--action token.revoke": {"actor": "key ops", "source": "127.0.0.1", "outcome": "ok"},
+		"--action token.revoke": {"actor": "key ops", "address": "127.0.0.1", "outcome": "ok"},
 		"--action sinks.pause":  {"actor": admin, "action": "sinks.pause", "target": "hook", "outcome": "ok"},
-		"--action publish":      {"actor": "key reader", "source": "127.0.0.1", "outcome": "403.permissions"},
+		"--action publish":      {"actor": "key reader", "address": "127.0.0.1", "outcome": "403.permissions"},
 		"--target added":        {"actor": "configuration", "action": "keys.add", "outcome": "ok"},
 		"--action config": {
 			"actor": "configuration", "action": "config.reload", "outcome": "ok",

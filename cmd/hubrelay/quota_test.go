@@ -80,7 +80,7 @@ func TestQuota_HostileKeyCannotExceedIt(t *testing.T) {
 	if accepted.Load() < target || rejected.Load() == 0 {
 		t.Errorf("%d were accepted and %d rejected in %.1f s", accepted.Load(), rejected.Load(), elapsed)
 	}
-	const name = `hubrelay_quota_rejections_total{kind="key",operation="publish"}`
+	const name = `hubrelay_quota_rejections_total{operation="publish",quota="key"}`
 	if got := nodes[0].Metric(t, name) + nodes[1].Metric(t, name); int64(got) != rejected.Load() {
 		t.Errorf("%s is %v, want %d", name, got, rejected.Load())
 	}

@@ -123,7 +123,7 @@ func (f *fakeAdmin) hold(n int) {
 func adminAnswers() map[string]string {
 	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
 	billing := `{"name":"billing","type":"webhook","configured":true,"state":"paused","reason":"paused by an operator",` +
-		`"since":"2026-11-20T08:00:00Z",` +
+		`"state_changed_at":"2026-11-20T08:00:00Z",` +
 		`"topics":["billing.*","container.*","environment.*","infrastructure.*"],"waiting":1234567,"retrying":12,"dead":7,` +
 		`"oldest_at":"` + ago(2*time.Hour) + `","in_flight":3,"delivered":98765,"retries":5,` +
 		`"failed_attempts":{"timeout":2,"status_5xx":40},"last_success_at":"` + ago(5*time.Minute) + `"}`

@@ -42,8 +42,8 @@ func TestSourcesInACircle(t *testing.T) {
 		from.Publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
 	}
 	testkit.Eventually(t, "the loop to be counted", func() error {
-		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 ||
-			b.Received != 5 {
+		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Stored != 5 ||
+			b.Stored != 5 {
 			return fmt.Errorf("%+v, %+v", a, b)
 		}
 		return nil
@@ -105,7 +105,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 			t.Errorf("a sink got %s", h.body)
 		}
 	}
-	if s := down.sources(t)[0]; s.Received != 2 || s.Gaps != 1 {
+	if s := down.sources(t)[0]; s.Stored != 2 || s.Gaps != 1 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -161,9 +161,9 @@ func checkNumbers(t *testing.T, store redis.UniversalClient, hubs []string, coun
 
 // listedSource is a source in the output of sources list.
 type listedSource struct {
-	Name, State, Reason, Node             string
-	Resumes                               bool
-	Received, Quarantined, Returned, Gaps int64
+	Name, State, Reason, Node           string
+	Resumes                             bool
+	Stored, Quarantined, Returned, Gaps int64
 }
 
 func (d *daemon) sources(t *testing.T) (list []listedSource) {
@@ -219,7 +219,7 @@ func TestSource(t *testing.T) {
 		}
 		return nil
 	})
-	if s := down.sources(t)[0]; s.Received != 1 || s.Gaps != 0 || !s.Resumes || s.Node == "" {
+	if s := down.sources(t)[0]; s.Stored != 1 || s.Gaps != 0 || !s.Resumes || s.Node == "" {
 		t.Errorf("%+v", s)
 	}
 	if text, _, _ := call(t, nil, "", "sources", "list", "--admin", down.Admin); !strings.Contains(text, "connected") {
@@ -269,7 +269,7 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	d.Await(t)
 	checkNumbers(t, store, hubs, upstreamNumbers/len(hubs))
 	s := d.sources(t)[0]
-	if s.Received != upstreamNumbers || s.Gaps != 0 || s.Quarantined != 0 {
+	if s.Stored != upstreamNumbers || s.Gaps != 0 || s.Quarantined != 0 {
 		t.Errorf("%+v", s)
 	}
 	d.Stop(t)
@@ -329,7 +329,7 @@ func TestLongSourceStorm(t *testing.T) {
 	publishing.Wait()
 	checkNumbers(t, redisAt(t, below.Socket), hubs, count)
 	testkit.Eventually(t, "the figures", func() error {
-		if s := nodes[0].sources(t)[0]; s.Received != int64(count*len(hubs)) || s.Gaps != 0 {
+		if s := nodes[0].sources(t)[0]; s.Stored != int64(count*len(hubs)) || s.Gaps != 0 {
 			return fmt.Errorf("%+v", s)
 		}
 		return nil

@@ -74,12 +74,12 @@ func TestKeys(t *testing.T) {
 
 	streams = [2]*socket{nodes[0].connect(t, third, "hub-1", ""), nodes[1].connect(t, third, "hub-1", "")}
 	var listed struct {
-		Source, Name string
+		Origin, Name string
 		Used         string `json:"last_used_at"`
 	}
 	list := strings.Split(manage(0, "list", "--json"), "\n")
 	if err := json.Unmarshal([]byte(list[0]), &listed); err != nil || len(list) != 3 || listed.Name != "ci" ||
-		listed.Source != "stored" || listed.Used == "" || strings.Contains(strings.Join(list, ""), "0001-01-01") {
+		listed.Origin != "stored" || listed.Used == "" || strings.Contains(strings.Join(list, ""), "0001-01-01") {
 		t.Errorf("the keys are %s (%v)", list, err)
 	}
 	if out := manage(0, "list"); strings.Contains(out, third) || !strings.Contains(out, "configuration") {

@@ -9,8 +9,8 @@ type AuditEntry struct {
 	Time time.Time `json:"time"`
 	// Actor is the user, token or key, such as "admin alice" or "key ops".
 	Actor string `json:"actor,omitempty"`
-	// Source is the address of the client. It is omitted for a unix socket.
-	Source string `json:"source,omitempty"`
+	// Address is the address of the client. It is omitted for a unix socket.
+	Address string `json:"address,omitempty"`
 	// Action is the name of an operation, or of another action.
 	Action string `json:"action"`
 	Target string `json:"target,omitempty"`
@@ -24,9 +24,9 @@ type AuditEntry struct {
 // ListAuditRequest selects entries of the audit log. A page has 100 by default, and at most 1,000. After
 // two seconds, a page contains what was found, and has a next.
 type ListAuditRequest struct {
-	Actor  string `json:"actor,omitempty"`
-	Source string `json:"source,omitempty"`
-	Target string `json:"target,omitempty"`
+	Actor   string `json:"actor,omitempty"`
+	Address string `json:"address,omitempty"`
+	Target  string `json:"target,omitempty"`
 	// Action also selects the actions below it: sinks selects sinks.pause.
 	Action string `json:"action,omitempty"`
 	// Since is a time or an age such as 24h.

@@ -11,10 +11,11 @@ type Connection struct {
 	// AccountID is set for the stream of an account.
 	AccountID string `json:"account_id,omitempty"`
 	Key       string `json:"key"`
-	Remote    string `json:"remote"`
+	// Address is the address and port of the client, or of the proxy in front of it.
+	Address string `json:"address"`
 	// Type is websocket or sse.
-	Type  string    `json:"type"`
-	Since time.Time `json:"since"`
+	Type        string    `json:"type"`
+	ConnectedAt time.Time `json:"connected_at"`
 	// Topics are the patterns of the client. Empty means all topics.
 	Topics []string `json:"topics"`
 	// QueuedBytes is the number of unsent bytes.

@@ -9,10 +9,10 @@ type Job struct {
 	Cluster   string `json:"cluster"`
 	Container string `json:"container"`
 	Instance  string `json:"instance"`
-	// Source and Destination are IDs of servers.
-	Source      string `json:"source"`
-	Destination string `json:"destination"`
-	CopyVolumes bool   `json:"copy_volumes"`
+	// SourceServer and DestinationServer are IDs.
+	SourceServer      string `json:"source_server"`
+	DestinationServer string `json:"destination_server"`
+	CopyVolumes       bool   `json:"copy_volumes"`
 	// Key is the name of the API key that requested the migration, or the operator, such as "admin alice".
 	Key string `json:"key"`
 	// Canceled is set if an operator has canceled the job. While the job is running, the driver rolls it back.
@@ -34,8 +34,8 @@ type CreateJobRequest struct {
 	HubID     string `json:"hub_id"`
 	Container string `json:"container"`
 	Instance  string `json:"instance"`
-	// Destination is the ID of a server of the same cluster.
-	Destination string `json:"destination"`
+	// DestinationServer is the ID of a server of the same cluster.
+	DestinationServer string `json:"destination_server"`
 	// CopyVolumes copies the volumes of a stateful container.
 	CopyVolumes bool `json:"copy_volumes,omitempty"`
 }

@@ -2,10 +2,10 @@ package adminapi
 
 import "time"
 
-// The sources of keys.
+// The origins of keys.
 const (
-	KeySourceConfiguration = "configuration"
-	KeySourceStored        = "stored" // created by [CreateKey]
+	KeyOriginConfiguration = "configuration"
+	KeyOriginStored        = "stored" // created by [CreateKey]
 )
 
 // KeySpec describes the permissions of a key.
@@ -26,8 +26,8 @@ type KeySpec struct {
 // Key is an API key without its secret.
 type Key struct {
 	Name string `json:"name"`
-	// Source is configuration or stored.
-	Source string `json:"source"`
+	// Origin is configuration, or stored for a key that [CreateKey] has created.
+	Origin string `json:"origin"`
 	KeySpec
 	CreatedAt time.Time `json:"created_at,omitzero"`
 	RotatedAt time.Time `json:"rotated_at,omitzero"`

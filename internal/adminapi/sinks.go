@@ -32,8 +32,8 @@ type Sink struct {
 	Configured bool      `json:"configured"`
 	State      SinkState `json:"state"`
 	Reason     string    `json:"reason,omitempty"`
-	// Since is the time of the state. For down, throttled and failed it is up to five seconds late, and omitted before that.
-	Since time.Time `json:"since,omitzero"`
+	// StateChangedAt is the time of the state. For down, throttled and failed it is up to five seconds late, and omitted before that.
+	StateChangedAt time.Time `json:"state_changed_at,omitzero"`
 	// NextAttemptAt is the earliest time of the next attempt of a sink that is down or throttled.
 	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
 	// FailingAccounts are up to 100 accounts for which the destination fails although it works for others. This node postpones

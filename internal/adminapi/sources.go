@@ -14,20 +14,22 @@ type Source struct {
 	HubID  string   `json:"hub_id,omitempty"`
 	Topics []string `json:"topics"`
 	// State is connecting, connected, retrying, rejected (an operator must fix a problem) or unread.
-	State  string    `json:"state"`
-	Reason string    `json:"reason,omitempty"`
-	Node   string    `json:"node,omitempty"`
-	Since  time.Time `json:"since,omitzero"`
+	State  string `json:"state"`
+	Reason string `json:"reason,omitempty"`
+	Node   string `json:"node,omitempty"`
+	// StateChangedAt is the time of the state.
+	StateChangedAt time.Time `json:"state_changed_at,omitzero"`
 	// NextAttemptAt is the time of the next attempt to connect.
 	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
 	// Resumes reports whether the upstream provides cursors, so no events are lost while the source is not read.
 	Resumes     bool      `json:"resumes"`
 	LastEventAt time.Time `json:"last_event_at,omitzero"`
-	Received    int64     `json:"received"`
-	Quarantined int64     `json:"quarantined"`
-	// Returned counts discarded events of this relay that returned through a loop.
-	Returned int64 `json:"returned"`
-	Gaps     int64 `json:"gaps"`
+	// Stored, Quarantined and Returned count events: those that were stored in the log, invalid ones, and those of this relay that
+	// returned through a loop and were discarded.
+	Stored      int64 `json:"stored"`
+	Quarantined int64 `json:"quarantined"`
+	Returned    int64 `json:"returned"`
+	Gaps        int64 `json:"gaps"`
 }
 
 // ListSources lists the configured sources sorted by name.

@@ -226,7 +226,7 @@ func TestSinkAdmin_FullRedis(t *testing.T) {
 
 func (r *runningDaemon) testPause(sink *fakeSink) {
 	t := r.t
-	if got := r.data("POST", "/api/sinks/one/pause", ""); got["state"] != "paused" || got["since"] == nil ||
+	if got := r.data("POST", "/api/sinks/one/pause", ""); got["state"] != "paused" || got["state_changed_at"] == nil ||
 		got["type"] != "memory" {
 		t.Errorf("pause: got %v", got)
 	}
@@ -240,7 +240,7 @@ func (r *runningDaemon) testPause(sink *fakeSink) {
 	if sink.count() != 0 {
 		t.Error("a paused sink received a delivery")
 	}
-	if got := r.data("POST", "/api/sinks/one/resume", "{}"); got["state"] != "active" || got["since"] != nil {
+	if got := r.data("POST", "/api/sinks/one/resume", "{}"); got["state"] != "active" || got["state_changed_at"] != nil {
 		t.Errorf("resume: got %v", got)
 	}
 	testkit.WaitForValue(t, "the backlog is delivered", 2, func() int { return sink.count() })

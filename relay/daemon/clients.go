@@ -55,8 +55,8 @@ func (o clientsObserver) Replayed(from clients.ReplaySource, n int) {
 	o.Metrics.Replayed(string(from), n)
 }
 
-func (o clientsObserver) Resynced(cause clients.ResyncCause, n int) {
-	o.Metrics.Resynced(string(cause), n)
+func (o clientsObserver) Resynced(reason clients.ResyncReason, n int) {
+	o.Metrics.Resynced(string(reason), n)
 }
 
 // clientLimit returns the maximum number of clients of this node (0 is no limit) and logs the source of the limit.

@@ -176,7 +176,7 @@ func (s *sourceManager) describeSource(
 		Name: name, Type: cfg.Type, URL: cfg.URL, HubID: cfg.HubID, Topics: cfg.Topics, State: adminapi.SourceUnread,
 		Reason: "no node reads the source at present; a node with this source in its configuration takes over " +
 			"within seconds",
-		Resumes: stats.Cursor != "", Received: stats.Received, Quarantined: stats.Quarantined, Returned: stats.Looped,
+		Resumes: stats.Cursor != "", Stored: stats.Stored, Quarantined: stats.Quarantined, Returned: stats.Returned,
 		Gaps: stats.Gaps,
 	}
 	if one.Topics == nil {
@@ -187,7 +187,7 @@ func (s *sourceManager) describeSource(
 	}
 	var status source.Status
 	if text != nil && json.Unmarshal(text, &status) == nil {
-		one.State, one.Reason, one.Node, one.Since = status.State, status.Reason, status.Node, status.Since
+		one.State, one.Reason, one.Node, one.StateChangedAt = status.State, status.Reason, status.Node, status.Since
 		if status.Next != nil {
 			one.NextAttemptAt = *status.Next
 		}

@@ -145,14 +145,14 @@ func TestAPI_Audit(t *testing.T) {
 		status   int
 		contains string
 	}{
-		"":                 {200, `{"data":[],"next":""}`},
-		"sinks.pause":      {200, `{"data":[],"next":""}`},
-		"sinks":            {200, `{"data":[],"next":""}`},
-		"instance.migrate": {200, `{"data":[],"next":""}`},
-		"quarantine.show":  {200, `{"data":[],"next":""}`}, // recorded if it is denied
-		"sinks.pase":       {422, "did you mean sinks.pause?"},
-		"sinks.list":       {422, "there is no action"}, // reads are not recorded
-		"sink":             {422, "did you mean sinks?"},
+		"":                {200, `{"data":[],"next":""}`},
+		"sinks.pause":     {200, `{"data":[],"next":""}`},
+		"sinks":           {200, `{"data":[],"next":""}`},
+		"token.revoke":    {200, `{"data":[],"next":""}`},
+		"quarantine.show": {200, `{"data":[],"next":""}`}, // recorded if it is denied
+		"sinks.pase":      {422, "did you mean sinks.pause?"},
+		"sinks.list":      {422, "there is no action"}, // reads are not recorded
+		"sink":            {422, "did you mean sinks?"},
 	} {
 		f := &fakeAuditLog{}
 		w := get(newOpen(Options{AuditLog: f}), "GET", "/api/audit?action="+action, "")

@@ -44,7 +44,7 @@ func searchAuditLog(
 		return page, newCursorError()
 	}
 	f := audit.Filter{
-		Actor: request.Actor, Source: request.Source, Target: request.Target, Action: request.Action,
+		Actor: request.Actor, Address: request.Address, Target: request.Target, Action: request.Action,
 		After: request.After, Limit: cmp.Or(request.Limit, defaultAuditEntries),
 	}
 	if f.Since, err = parseTimeParameter("since", request.Since, time.Now()); err != nil {
@@ -54,7 +54,7 @@ func searchAuditLog(
 	page.Data, page.Next = make([]adminapi.AuditEntry, len(entries)), next
 	for i, e := range entries {
 		page.Data[i] = adminapi.AuditEntry{
-			ID: e.ID, Time: e.Time, Actor: e.Actor, Source: e.Source, Action: string(e.Action), Target: e.Target, Outcome: e.Outcome,
+			ID: e.ID, Time: e.Time, Actor: e.Actor, Address: e.Address, Action: string(e.Action), Target: e.Target, Outcome: e.Outcome,
 			Detail: e.Detail, Repeated: e.Repeated,
 		}
 	}
@@ -97,7 +97,7 @@ func (h *apiHandler) recordRequest(r *http.Request, op adminapi.Description, out
 		targets = append(targets, r.PathValue(name))
 	}
 	h.audit.Record(audit.Entry{
-		Actor: actorOf(r), Source: remoteAddr(r), Action: audit.Action(op.Name),
+		Actor: actorOf(r), Address: remoteAddr(r), Action: audit.Action(op.Name),
 		Target: strings.Join(targets, "/"), Outcome: outcome, Detail: *auditDetail(r),
 	})
 }
@@ -138,7 +138,7 @@ func (a *Admin) countAuthFailure(w http.ResponseWriter, r *http.Request, err *re
 			"too many requests from this address had invalid credentials; correct them, then try again")
 	}
 	a.opt.Audit.Record(audit.Entry{
-		Source: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Target: r.Method + " " + r.URL.Path,
+		Address: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Target: r.Method + " " + r.URL.Path,
 		Outcome: string(err.Code),
 	})
 	return err

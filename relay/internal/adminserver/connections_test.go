@@ -34,9 +34,9 @@ func TestAPI_Connections(t *testing.T) {
 		t.Errorf("got selection %+v", f.asked)
 	}
 	want := `{"data":[` +
-		`{"hub_id":"h","key":"k","remote":"192.0.2.1:5","type":"websocket","since":"2026-11-18T11:06:40.123Z",` +
+		`{"hub_id":"h","key":"k","address":"192.0.2.1:5","type":"websocket","connected_at":"2026-11-18T11:06:40.123Z",` +
 		`"topics":["job.*","!job.created"],"queued_bytes":7,"state":"live"},` +
-		`{"account_id":"*","key":"k","remote":"192.0.2.1:6","type":"sse","since":"0001-01-01T00:00:00Z",` +
+		`{"account_id":"*","key":"k","address":"192.0.2.1:6","type":"sse","connected_at":"0001-01-01T00:00:00Z",` +
 		`"topics":[],"queued_bytes":0,"state":"closing"}],"next":"42"}`
 	if got := strings.TrimSpace(w.Body.String()); w.Code != 200 || got != want || !json.Valid(w.Body.Bytes()) {
 		t.Errorf("%d %s", w.Code, got)

@@ -46,7 +46,7 @@ func TestLog_WritesFileAndStore(t *testing.T) {
 		store := &memoryStore{failures: 3}
 		l := NewLog(Options{File: file, Log: testkit.Log(t)})
 		l.Record(Entry{
-			Action: ActionAuthenticate, Outcome: "401.auth-invalid", Source: "192.0.2.1",
+			Action: ActionAuthenticate, Outcome: "401.auth-invalid", Address: "192.0.2.1",
 			Target: "GET /" + strings.Repeat("x", 10_000),
 		})
 		stop := runLog(t, l, store)
@@ -62,7 +62,7 @@ func TestLog_WritesFileAndStore(t *testing.T) {
 			t.Fatalf("the file has %q, the store %q", lines, store.lines)
 		}
 		var e Entry
-		if err := json.Unmarshal([]byte(lines[0]), &e); err != nil || e.Source != "192.0.2.1" ||
+		if err := json.Unmarshal([]byte(lines[0]), &e); err != nil || e.Address != "192.0.2.1" ||
 			len(e.Target) > maxField+10 || e.Time.IsZero() {
 			t.Errorf("got %+v, %v", e, err)
 		}
@@ -128,7 +128,7 @@ func TestStore_Search(t *testing.T) {
 			Outcome: "429.rate-limiting",
 		}
 		if i%100 == 0 {
-			e.Actor, e.Action, e.Source, e.Target = "admin alice", "sinks.pause", "192.0.2.1", "hook"
+			e.Actor, e.Action, e.Address, e.Target = "admin alice", "sinks.pause", "192.0.2.1", "hook"
 		}
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -149,7 +149,7 @@ func TestStore_Search(t *testing.T) {
 	}{
 		"limit":         {Filter{Limit: 5}, 5},
 		"actor":         {Filter{Actor: "admin alice", Limit: 3}, 3},
-		"source":        {Filter{Source: "192.0.2.1", Since: newest, Limit: 100}, 1},
+		"address":       {Filter{Address: "192.0.2.1", Since: newest, Limit: 100}, 1},
 		"target":        {Filter{Target: "hook", Since: newest.Add(-500 * time.Second), Limit: 100}, 6},
 		"action":        {Filter{Action: "sinks", Since: newest, Limit: 100}, 1},
 		"action prefix": {Filter{Action: "sink", Limit: 100}, 0},

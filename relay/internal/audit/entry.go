@@ -10,10 +10,10 @@ type Entry struct {
 	// Actor is "key NAME", "admin NAME", "configuration" or "relay". On the admin socket, NAME is "user UID (LOGIN)".
 	// Actor is empty if it is unknown.
 	Actor string `json:"actor,omitempty"`
-	// Source is the address of the client. It is empty for a unix socket.
-	Source string `json:"source,omitempty"`
-	Action Action `json:"action"`
-	// Target names the object of the action, such as a sink or a path. Target and Source are empty in an entry that the
+	// Address is the address of the client. It is empty for a unix socket.
+	Address string `json:"address,omitempty"`
+	Action  Action `json:"action"`
+	// Target names the object of the action, such as a sink or a path. Target and Address are empty in an entry that the
 	// rejected actions of a key share because they had too many targets.
 	Target string `json:"target,omitempty"`
 	// Outcome is [OutcomeOK], the code of an error, or [OutcomeRejected].
@@ -51,15 +51,15 @@ const (
 	ActionReloadConfig Action = "config.reload"
 	// ActionDisableSink is a sink that the relay disabled.
 	ActionDisableSink Action = "sinks.disable"
-	// ActionMigrateInstance is a request to migrate an instance.
-	ActionMigrateInstance Action = "instance.migrate"
+	// ActionCreateJob is a request to migrate an instance.
+	ActionCreateJob Action = "jobs.create"
 )
 
 // Actions returns the actions that are recorded outside the admin API.
 func Actions() []Action {
 	return []Action{
 		ActionAuthenticate, ActionAdminAuthenticate, ActionRevokeToken, ActionPublish, ActionRequest, ActionAddKey,
-		ActionChangeKey, ActionRemoveKey, ActionReloadKeys, ActionReloadConfig, ActionDisableSink, ActionMigrateInstance,
+		ActionChangeKey, ActionRemoveKey, ActionReloadKeys, ActionReloadConfig, ActionDisableSink, ActionCreateJob,
 	}
 }
 
@@ -80,7 +80,7 @@ func (Discard) Record(Entry) {}
 
 // Filter selects entries. Empty fields select all.
 type Filter struct {
-	Actor, Source, Target string
+	Actor, Address, Target string
 	// Action also selects the actions below it: "sinks" selects "sinks.pause".
 	Action string
 	// Since excludes older entries.

@@ -74,7 +74,7 @@ func NewLog(o Options) *Log {
 func (l *Log) Record(e Entry) {
 	now := l.now()
 	e.Time, e.Repeated = entryTime(now), 0
-	for _, field := range []*string{&e.Actor, &e.Source, &e.Target} {
+	for _, field := range []*string{&e.Actor, &e.Address, &e.Target} {
 		*field = relay.Truncate(*field, maxField)
 	}
 	e.Detail = relay.Truncate(e.Detail, maxDetail)

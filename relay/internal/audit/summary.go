@@ -11,8 +11,8 @@ const (
 	summaryWindow = 10 * time.Second
 	// maxSummaries is the maximum number of open windows. Other entries are not summarized.
 	maxSummaries = 4096
-	// maxRejectedTargets is the maximum number of windows for rejected actions that differ only in target and source. A
-	// client can choose any target. Further ones share one window without target and source.
+	// maxRejectedTargets is the maximum number of windows for rejected actions that differ only in target and address. A
+	// client can choose any target. Further ones share one window without target and address.
 	maxRejectedTargets = 20
 	// summaryTick is the time between two checks for ended windows.
 	summaryTick = time.Second
@@ -30,7 +30,7 @@ type summaries struct {
 	mu sync.Mutex
 	// windows are the open windows by their entry without its time and detail. An account can cause any number of details.
 	windows map[Entry]*window
-	// targets counts the windows of rejected actions by their entry without target and source.
+	// targets counts the windows of rejected actions by their entry without target and address.
 	targets map[Entry]int
 }
 
@@ -41,7 +41,7 @@ type window struct {
 }
 
 func withoutTarget(e Entry) Entry {
-	e.Target, e.Source = "", ""
+	e.Target, e.Address = "", ""
 	return e
 }
 
@@ -52,7 +52,7 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	id := e
 	id.Time, id.Detail = time.Time{}, ""
 	if _, isOpen := s.windows[id]; !isOpen && s.targets[withoutTarget(id)] >= maxRejectedTargets {
-		e.Target, e.Source = "", ""
+		e.Target, e.Address = "", ""
 		id = withoutTarget(id)
 	}
 	w := s.windows[id]

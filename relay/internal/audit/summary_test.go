@@ -12,7 +12,7 @@ import (
 )
 
 func revocation() Entry {
-	return Entry{Actor: "key ops", Action: ActionRevokeToken, Source: "192.0.2.1", Outcome: OutcomeOK}
+	return Entry{Actor: "key ops", Action: ActionRevokeToken, Address: "192.0.2.1", Outcome: OutcomeOK}
 }
 
 func recordTimes(l *Log, n int, e Entry) {
@@ -93,7 +93,7 @@ func TestLog_KeepsDifferentEntries(t *testing.T) {
 		want   int // entries of a revocation and two changed ones, before the window ends
 	}{
 		"same":           {func(*Entry) {}, 1},
-		"source":         {func(e *Entry) { e.Source = "192.0.2.2" }, 2},
+		"address":        {func(e *Entry) { e.Address = "192.0.2.2" }, 2},
 		"outcome":        {func(e *Entry) { e.Outcome = "401.auth-invalid" }, 2},
 		"action":         {func(e *Entry) { e.Action = ActionRequest }, 2},
 		"target":         {func(e *Entry) { e.Target = "instance-1" }, 2},
@@ -137,7 +137,7 @@ func TestStore_SearchReturnsSummary(t *testing.T) {
 	recordTimes(l, 5, revocation())
 	stop()
 	list, _, err := store.Search(t.Context(), Filter{Action: "token", Limit: 10})
-	if err != nil || len(list) != 2 || list[0].Repeated != 4 || list[1].Repeated != 0 || list[0].Source != "192.0.2.1" {
+	if err != nil || len(list) != 2 || list[0].Repeated != 4 || list[1].Repeated != 0 || list[0].Address != "192.0.2.1" {
 		t.Errorf("got %+v, %v; want a summary of 4 entries after the first one", list, err)
 	}
 }
@@ -150,7 +150,7 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 		stop := runLog(t, l, store)
 		const n = 1000
 		for i := range n {
-			l.Record(Entry{Actor: "key ops", Action: ActionMigrateInstance, Target: strconv.Itoa(i), Outcome: "404.container"})
+			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Outcome: "404.container"})
 		}
 		time.Sleep(summaryWindow + 2*summaryTick)
 		want := make([]int, maxRejectedTargets+2) // with the first one without a target, and its summary
@@ -160,7 +160,7 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 			t.Errorf("got %v, want no open windows", l.summaries.targets)
 		}
 		for i := range n {
-			l.Record(Entry{Actor: "key ops", Action: ActionMigrateInstance, Target: strconv.Itoa(i), Outcome: OutcomeOK})
+			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Outcome: OutcomeOK})
 		}
 		expectRepeats(t, store, append(want, make([]int, n)...)...)
 		stop()

@@ -14,7 +14,7 @@ type observedCounts struct {
 	mu       sync.Mutex
 	replays  map[string]int
 	replayed map[ReplaySource]int
-	resynced map[ResyncCause]int
+	resynced map[ResyncReason]int
 	deflate  map[string]int
 }
 
@@ -22,7 +22,7 @@ func newObservedCounts() *observedCounts {
 	return &observedCounts{
 		replays:  make(map[string]int),
 		replayed: make(map[ReplaySource]int),
-		resynced: make(map[ResyncCause]int),
+		resynced: make(map[ResyncReason]int),
 		deflate:  make(map[string]int),
 	}
 }
@@ -48,7 +48,7 @@ func (c *counter) ReplayEnded(caughtUp bool) {
 
 func (c *counter) Replayed(from ReplaySource, n int) { count(c.counts, c.counts.replayed, from, n) }
 
-func (c *counter) Resynced(why ResyncCause, n int) { count(c.counts, c.counts.resynced, why, n) }
+func (c *counter) Resynced(why ResyncReason, n int) { count(c.counts, c.counts.resynced, why, n) }
 
 func (c *counter) Compressed(frames, saved int) {
 	count(c.counts, c.counts.deflate, "frames", frames)

@@ -115,7 +115,7 @@ type Observer interface {
 	// Replayed counts notifications sent by replays.
 	Replayed(from ReplaySource, frames int)
 	// Resynced counts clients that received a resync.
-	Resynced(cause ResyncCause, clients int)
+	Resynced(reason ResyncReason, clients int)
 }
 
 // ReplaySource is the origin of a replayed notification.
@@ -127,14 +127,14 @@ const (
 	FromLog    ReplaySource = "log"    // the log
 )
 
-// ResyncCause is the reason for a resync.
-type ResyncCause string
+// ResyncReason is the reason for a resync.
+type ResyncReason string
 
 // The causes of a resync.
 const (
-	ResyncCursor ResyncCause = "cursor" // entries after its cursor are no longer in the log
-	ResyncLog    ResyncCause = "log"    // the log lost entries before this node read them
-	ResyncSource ResyncCause = "source" // a source reported lost entries
+	ResyncCursor ResyncReason = "cursor" // entries after its cursor are no longer in the log
+	ResyncLog    ResyncReason = "log"    // the log lost entries before this node read them
+	ResyncSource ResyncReason = "source" // a source reported lost entries
 )
 
 // CloseReason is the reason why a connection ended.
@@ -164,7 +164,7 @@ func (noObserver) CompressionSkipped()            {}
 func (noObserver) ReplayStarted()                 {}
 func (noObserver) ReplayEnded(bool)               {}
 func (noObserver) Replayed(ReplaySource, int)     {}
-func (noObserver) Resynced(ResyncCause, int)      {}
+func (noObserver) Resynced(ResyncReason, int)     {}
 
 // Server serves the clients of one node. All methods may be called concurrently.
 type Server struct {

@@ -66,7 +66,7 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 			Waiting: f.Queued + f.InDigests, WaitingInDigests: f.InDigests, Retrying: f.Scheduled, Dead: f.DeadLetters,
 			Delivered: f.Delivered, Retries: f.Retried, FailedAttempts: f.Failed, Dropped: f.Dropped,
 			AttemptSeconds: f.Duration.Seconds(),
-			Since:          f.Since, LastSuccessAt: f.LastSuccess, LastError: f.LastError, LastErrorAt: f.LastErrorAt,
+			StateChangedAt: f.Since, LastSuccessAt: f.LastSuccess, LastError: f.LastError, LastErrorAt: f.LastErrorAt,
 		}
 		if f.OldestAge > 0 {
 			list[i].OldestAt = now.Add(-f.OldestAge)
@@ -84,7 +84,7 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 			here := sink.stateOnNode(f.State)
 			list[i].State, list[i].Reason = here.state, cmp.Or(here.reason, f.Reason)
 			if here.state != adminapi.SinkState(f.State) {
-				list[i].Since = s.nodeStates.sinceOf(name, here.state)
+				list[i].StateChangedAt = s.nodeStates.sinceOf(name, here.state)
 			}
 			list[i].NextAttemptAt = here.nextAttemptAt.UTC().Truncate(time.Millisecond)
 		}

@@ -54,7 +54,7 @@ func New(version string) *Metrics {
 		rejected: counters("requests_rejected_total", "Public requests with an error response, by code.", "code"),
 		quotaExceeded: counters("quota_rejections_total",
 			"Requests that were rejected because a quota was reached, by operation (publish, or request for all others) "+
-				"and by kind of quota (key, account, ip).", "operation", "kind"),
+				"and by the quota that was reached (key, account, ip).", "operation", "quota"),
 		auditDropped: counter("audit_dropped_total",
 			"Entries of the audit log that were dropped because too many waited to be written."),
 		historyStored: counter("history_records_total", "Records of the history of events that were stored."),

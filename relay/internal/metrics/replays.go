@@ -28,7 +28,7 @@ func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 			"stream_resyncs_total",
 			"Clients that received a resync message because their cursor was trimmed, the log lost entries, or "+
 				"events of a source are missing.",
-			"cause",
+			"reason",
 		),
 	}
 	registry.MustRegister(r.running, r.started, r.ended, r.replayed, r.resyncs)
@@ -65,7 +65,7 @@ func (m *Metrics) Replayed(from string, n int) {
 	m.replays.replayed.WithLabelValues(from).Add(float64(n))
 }
 
-// Resynced counts clients that received a resync message, by cause.
-func (m *Metrics) Resynced(cause string, n int) {
-	m.replays.resyncs.WithLabelValues(cause).Add(float64(n))
+// Resynced counts clients that received a resync message, by reason.
+func (m *Metrics) Resynced(reason string, n int) {
+	m.replays.resyncs.WithLabelValues(reason).Add(float64(n))
 }

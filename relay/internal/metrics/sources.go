@@ -66,11 +66,11 @@ func (m *Metrics) SourceStored(source string, b sourcestore.Batch) {
 	for _, c := range []struct {
 		outcome string
 		n       int
-	}{{"stored", b.Received()}, {"quarantined", len(b.Rejected)}, {"returned", b.Looped}} {
+	}{{"stored", b.Stored()}, {"quarantined", len(b.Rejected)}, {"returned", b.Returned}} {
 		m.sources.messages.WithLabelValues(source, c.outcome).Add(float64(c.n))
 	}
 	m.sources.gaps.WithLabelValues(source).Add(float64(b.Gaps))
-	if b.Received() > 0 {
+	if b.Stored() > 0 {
 		m.sources.last.WithLabelValues(source).SetToCurrentTime()
 	}
 }

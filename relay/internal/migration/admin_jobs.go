@@ -161,19 +161,19 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 		return adminapi.Job{}, err
 	}
 	for _, member := range [][2]string{
-		{"hub_id", r.HubID}, {"container", r.Container}, {"instance", r.Instance}, {"destination", r.Destination},
+		{"hub_id", r.HubID}, {"container", r.Container}, {"instance", r.Instance}, {"destination_server", r.DestinationServer},
 	} {
 		if name, value := member[0], member[1]; value == "" {
 			return adminapi.Job{}, relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer("/" + name)
 		}
 	}
-	if err := checkServerID(r.Destination, "/destination"); err != nil {
+	if err := checkServerID(r.DestinationServer, "/destination_server"); err != nil {
 		return adminapi.Job{}, err
 	}
 	task, err := s.createJob(ctx, Request{
 		Caller:    module.Caller{KeyName: actor, Hub: r.HubID, Sees: func(string) bool { return true }},
 		Container: r.Container, Instance: r.Instance,
-	}, migrateRequest{destination: r.Destination, copyVolumes: r.CopyVolumes}, "", "")
+	}, migrateRequest{destination: r.DestinationServer, copyVolumes: r.CopyVolumes}, "", "")
 	if err != nil {
 		return adminapi.Job{}, err
 	}
@@ -183,14 +183,14 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 	// The job is stored, although it cannot be read now.
 	return adminapi.Job{
 		Job: relay.Job{ID: task.JobID, HubID: r.HubID, Tasks: []relay.JobTask{}}, Container: r.Container, Instance: r.Instance,
-		Destination: r.Destination, CopyVolumes: r.CopyVolumes, Key: actor,
+		DestinationServer: r.DestinationServer, CopyVolumes: r.CopyVolumes, Key: actor,
 	}, nil
 }
 
 func (j *job) toAdminView() adminapi.Job {
 	return adminapi.Job{
-		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, Container: j.Container, Instance: j.Instance, Source: j.Source,
-		Destination: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key, Canceled: j.canceled,
+		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, Container: j.Container, Instance: j.Instance, SourceServer: j.Source,
+		DestinationServer: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key, Canceled: j.canceled,
 	}
 }
 

@@ -46,7 +46,7 @@ containers:
 	create := func(hub, container, instance, destination string) adminapi.Job {
 		t.Helper()
 		j, err := a.CreateJob(t.Context(), "admin oncall", adminapi.CreateJobRequest{
-			HubID: hub, Container: container, Instance: instance, Destination: destination,
+			HubID: hub, Container: container, Instance: instance, DestinationServer: destination,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -55,7 +55,7 @@ containers:
 	}
 	first, second, third := create("h", "c", "i1", "b"), create("other-hub", "d", "i", "a"), create("h", "c", "i2", "b")
 	if first.State.Current != relay.JobQueued || first.Key != "admin oncall" || first.AccountID != "shop" ||
-		first.Source != "a" || first.Destination != "b" || first.HubID != "h" {
+		first.SourceServer != "a" || first.DestinationServer != "b" || first.HubID != "h" {
 		t.Errorf("got %+v", first)
 	}
 	if shown, err := a.ShowJob(t.Context(), second.ID); err != nil || shown.Container != "d" {
@@ -99,7 +99,7 @@ containers:
 			return err
 		}, relay.CodeInvalidArgument},
 		"migrating already": {func() error {
-			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{HubID: "h", Container: "c", Instance: "i1", Destination: "b"})
+			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{HubID: "h", Container: "c", Instance: "i1", DestinationServer: "b"})
 			return err
 		}, relay.CodeInvalidState},
 		"missing": {
@@ -108,7 +108,7 @@ containers:
 		},
 		"long destination": {func() error {
 			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{
-				HubID: "h", Container: "c", Instance: "i1", Destination: strings.Repeat("s", maxServerID+1),
+				HubID: "h", Container: "c", Instance: "i1", DestinationServer: strings.Repeat("s", maxServerID+1),
 			})
 			return err
 		}, relay.CodeInvalidArgument},

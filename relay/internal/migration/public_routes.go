@@ -25,7 +25,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 		},
 		{
 			Pattern: tasks, Method: http.MethodPost, Capability: auth.CapabilityMigrate,
-			AuditAction: audit.ActionMigrateInstance, HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
+			AuditAction: audit.ActionCreateJob, HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
 			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
 				return m.service.Migrate(ctx, Request{

@@ -25,7 +25,7 @@ func (a *API) recordAction(r *http.Request, keyName string, action audit.Action,
 		e.Actor = "key " + keyName
 	}
 	if client := a.opt.TrustedProxies.Client(r); client.IsValid() {
-		e.Source = client.String()
+		e.Address = client.String()
 	}
 	if err != nil {
 		e.Outcome, e.Detail = string(err.Code), err.Detail

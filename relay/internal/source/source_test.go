@@ -31,7 +31,7 @@ func TestSource_UpstreamWithoutCursors(t *testing.T) {
 	r := newReader(t, u.URL, nil)
 	r.expectLog("1 ~ 2 ~ 3")
 	testkit.Eventually(t, "two gaps", func() error {
-		if f := r.figures(); f.Gaps != 2 || f.Cursor != "" || f.Received != 3 {
+		if f := r.figures(); f.Gaps != 2 || f.Cursor != "" || f.Stored != 3 {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
@@ -115,7 +115,7 @@ func TestSource_QuarantinesInvalidMessages(t *testing.T) {
 			t.Errorf("want %q in\n%s", part, reasons)
 		}
 	}
-	if f := r.figures(); f.Quarantined != 10 || f.Received != 3 {
+	if f := r.figures(); f.Quarantined != 10 || f.Stored != 3 {
 		t.Errorf("%+v\n%s", f, reasons)
 	}
 	if n := strings.Count(r.log.String(), "to the quarantine"); n != 1 {
@@ -265,7 +265,7 @@ func TestSource_RedisStopped(t *testing.T) {
 	}
 	r.redis.Signal(18)                                 // SIGCONT
 	testkit.Eventually(t, "everything", func() error { // reading the log repeatedly would take longer than writing it
-		if f := r.figures(); f.Received < count {
+		if f := r.figures(); f.Stored < count {
 			return fmt.Errorf("%+v", f)
 		}
 		return nil
@@ -275,7 +275,7 @@ func TestSource_RedisStopped(t *testing.T) {
 		ids = append(ids, fmt.Sprint(n))
 	}
 	r.expectLog(strings.Join(ids, " "))
-	if f := r.figures(); f.Received != count || f.Gaps != 0 {
+	if f := r.figures(); f.Stored != count || f.Gaps != 0 {
 		t.Errorf("%+v", f)
 	}
 }
@@ -302,7 +302,7 @@ func TestSource_DetectsLoops(t *testing.T) {
 	name = "upstream"
 	r.start()
 	r.expectLog("2 3")
-	if f := r.figures(); f.Looped != 1 {
+	if f := r.figures(); f.Returned != 1 {
 		t.Errorf("%+v", f)
 	}
 	ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, "", 10)

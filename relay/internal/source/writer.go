@@ -120,7 +120,7 @@ func (s *session) appendMessage(batch *sourcestore.Batch, m message) {
 			ingest.RelayHop{From: m.from, Self: s.opt.RelayID})
 		switch {
 		case returned:
-			batch.Looped++
+			batch.Returned++
 			return
 		case rejected == nil:
 			batch.Notifications = append(batch.Notifications, n)

@@ -45,7 +45,7 @@ actions below it: sinks selects sinks.pause.
 	flags := cmd.Flags()
 	flags.StringVar(&request.Action, "action", "", "only this action and the actions below it")
 	flags.StringVar(&request.Actor, "actor", "", `only actions of this actor, such as "key ops"`)
-	flags.StringVar(&request.Source, "source", "", "only actions from this address")
+	flags.StringVar(&request.Address, "address", "", "only actions from this address")
 	flags.StringVar(&request.Target, "target", "", "only actions on this target, such as a sink")
 	flags.StringVar(&request.Since, "since", "", "only actions newer than an age such as 2h, or a time (RFC 3339)")
 	flags.IntVar(&request.Limit, "limit", 100, "maximum number of entries")
@@ -88,7 +88,7 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 		if e.Repeated > 0 {
 			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
 		}
-		rows = append(rows, newRow(formatTime(e.Time), e.Outcome, e.Action, e.Actor, e.Source, e.Target, e.Detail))
+		rows = append(rows, newRow(formatTime(e.Time), e.Outcome, e.Action, e.Actor, e.Address, e.Target, e.Detail))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	outcome := func(cell, padded string) string {
@@ -102,7 +102,7 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 		{Title: "OUTCOME", Paint: outcome},
 		{Title: "ACTION"},
 		{Title: "ACTOR"},
-		{Title: "SOURCE"},
+		{Title: "ADDRESS"},
 		{Title: "TARGET", DropOrder: 2},
 		{Title: "DETAIL", DropOrder: 1, MaxWidth: maxDetailWidth},
 	}, rows)

@@ -27,7 +27,7 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 		Short: "List connected clients, oldest connection first",
 		Long: `Lists the clients that are connected to a running daemon, oldest connection first.
 
-STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. SINCE is the
+STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. AGE is the
 age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose events the client receives; "account …"
 is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
@@ -75,7 +75,7 @@ func connectionRow(c *adminapi.Connection) []string {
 		hub = strings.TrimSpace("account " + c.AccountID)
 	}
 	return []string{
-		term.Sanitize(c.Remote), term.Sanitize(c.Type), term.Sanitize(c.State), term.FormatAgo(c.Since),
+		term.Sanitize(c.Address), term.Sanitize(c.Type), term.Sanitize(c.State), term.FormatAgo(c.ConnectedAt),
 		term.FormatCount(int64(c.QueuedBytes)), term.Sanitize(c.Key), term.Sanitize(hub),
 		orDash(strings.Join(c.Topics, ", ")),
 	}
@@ -90,10 +90,10 @@ func printConnections(std term.Streams, rows [][]string) error {
 		return paint.Yellow(padded)
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
-		{Title: "REMOTE"},
+		{Title: "ADDRESS"},
 		{Title: "TYPE", DropOrder: 2},
 		{Title: "STATE", Paint: state},
-		{Title: "SINCE", Right: true},
+		{Title: "AGE", Right: true},
 		{Title: "QUEUED", Right: true},
 		{Title: "KEY", MaxWidth: 16},
 		{Title: "HUB", MaxWidth: 32},

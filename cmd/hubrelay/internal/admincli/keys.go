@@ -151,13 +151,13 @@ func printKeys(std term.Streams, list []adminapi.Key) error {
 	for i := range list {
 		k := &list[i]
 		rows = append(rows, newRow(
-			k.Name, k.Source, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt),
+			k.Name, k.Origin, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt),
 			strings.Join(k.Capabilities, ","), strings.Join(k.Topics, ","), strings.Join(k.Networks, ","),
 		))
 	}
 	return term.PrintTableWithin(std.Out, term.NewPalette(std.Out, std.Env), term.Width(std.Out), []term.Column{
 		{Title: "NAME"},
-		{Title: "SOURCE"},
+		{Title: "ORIGIN"},
 		{Title: "ACCOUNT"},
 		{Title: "HUBS"},
 		{Title: "EXPIRES"},

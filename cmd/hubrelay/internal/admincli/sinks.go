@@ -46,9 +46,9 @@ cannot work on this node; or removed, if it is not in the configuration of this 
 
 WAITING is the number of events without an attempt, in the queue and in open digests. A plus sign after it means that
 further events wait in the log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed,
-were replayed or postponed, or wait for another delivery with the same ordering key. DEAD counts dead letters. NOW is the
-number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead,
-LAST OK the time since the last success. DELIVERED and FAILED count all attempts on all nodes, including replays. They are
+were replayed or postponed, or wait for another delivery with the same ordering key. DEAD counts dead letters. IN FLIGHT is
+the number of running attempts of this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead,
+LAST OK the time since the last success. DELIVERED and FAILURES count all attempts on all nodes, with replays. They are
 approximate, because a node that is killed loses the counts of its last second.
 
 Columns are omitted if the table is wider than 100 columns; --json has all values, and failures by reason. Notes after
@@ -191,11 +191,11 @@ func printSinks(std term.Streams, rows [][]string) error {
 		{Title: "WAITING", Right: true},
 		{Title: "RETRYING", Right: true},
 		{Title: "DEAD", Right: true},
-		{Title: "NOW", Right: true, DropOrder: 1},
+		{Title: "IN FLIGHT", Right: true, DropOrder: 1},
 		{Title: "OLDEST", Right: true},
 		{Title: "LAST OK", Right: true},
 		{Title: "DELIVERED", Right: true},
-		{Title: "FAILED", Right: true},
+		{Title: "FAILURES", Right: true},
 		{Title: "TOPICS", DropOrder: 3},
 	}
 	// Omit columns without values.

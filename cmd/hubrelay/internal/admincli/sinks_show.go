@@ -45,8 +45,8 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	line("name", s.Name)
 	line("type", s.Type)
 	line("state", state)
-	if !s.Since.IsZero() {
-		line("since", fmt.Sprintf("%s (%s ago)", formatTime(s.Since), term.FormatAgo(s.Since)))
+	if !s.StateChangedAt.IsZero() {
+		line("since", fmt.Sprintf("%s (%s ago)", formatTime(s.StateChangedAt), term.FormatAgo(s.StateChangedAt)))
 	}
 	if !s.NextAttemptAt.IsZero() {
 		line("next attempt", nextText(s.NextAttemptAt, time.Now()))

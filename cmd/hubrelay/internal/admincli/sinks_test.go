@@ -36,8 +36,8 @@ func TestSinksTable(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "NOW", "OLDEST", "LAST OK", "DELIVERED",
-		"FAILED", "25h", "123k",
+		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "OLDEST", "LAST OK", "DELIVERED",
+		"FAILURES", "25h", "123k",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())

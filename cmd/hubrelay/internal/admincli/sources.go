@@ -28,10 +28,10 @@ func newSourcesList(std term.Streams) *cobra.Command {
 		Long: `Lists the sources of a running daemon.
 
 STATE is connected; connecting; retrying, if the upstream is not available; rejected, if an operator must
-fix a problem; or unread, if no node reads the source. SINCE is the age of this state, NODE the node that
+fix a problem; or unread, if no node reads the source. AGE is the age of this state, NODE the node that
 reads the source.
 
-LAST is the time since an event was stored. RECEIVED counts stored events, QUARANTINED the rejected ones, and
+LAST is the time since an event was stored. STORED counts stored events, QUARANTINED the rejected ones, and
 GAPS possible losses, on all nodes since the source was configured. RESUMES shows whether the upstream sends cursors.
 Without cursors, events sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
@@ -72,8 +72,8 @@ func sourceRow(s *adminapi.Source) []string {
 		topics = term.Sanitize(strings.Join(s.Topics, ", "))
 	}
 	return []string{
-		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.Since), orDash(s.Node), hub,
-		term.FormatAgo(s.LastEventAt), term.FormatCount(s.Received), term.FormatCount(s.Quarantined),
+		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.StateChangedAt), orDash(s.Node), hub,
+		term.FormatAgo(s.LastEventAt), term.FormatCount(s.Stored), term.FormatCount(s.Quarantined),
 		term.FormatCount(s.Gaps), resumes, term.Sanitize(s.URL), topics,
 	}
 }
@@ -88,8 +88,7 @@ func sourceNotes(s *adminapi.Source) (list []string) {
 		list = append(list, term.Sanitize(note))
 	}
 	if s.Quarantined > 0 {
-		list = append(list, term.Sanitize(s.Name+": rejected events are in the quarantine with the reason: "+
-			"redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
+		list = append(list, term.Sanitize(s.Name+": 'hubrelay quarantine list' shows the rejected events with the reasons"))
 	}
 	return list
 }
@@ -108,11 +107,11 @@ func printSources(std term.Streams, rows [][]string) error {
 	columns := []term.Column{
 		{Title: "NAME", MaxWidth: 20},
 		{Title: "STATE", MaxWidth: 10, Paint: state},
-		{Title: "SINCE", Right: true},
+		{Title: "AGE", Right: true},
 		{Title: "NODE", MaxWidth: 10, DropOrder: 2},
 		{Title: "HUB", MaxWidth: 24},
 		{Title: "LAST", Right: true},
-		{Title: "RECEIVED", Right: true},
+		{Title: "STORED", Right: true},
 		{Title: "QUARANTINED", Right: true, DropOrder: 5},
 		{Title: "GAPS", Right: true},
 		{Title: "RESUMES", DropOrder: 1},

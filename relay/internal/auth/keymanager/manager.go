@@ -130,12 +130,12 @@ func (m *Manager) List(ctx context.Context) ([]adminapi.Key, error) {
 	}
 	list := []adminapi.Key{}
 	for _, c := range m.opts.Keys.listConfigured() {
-		list = append(list, adminapi.Key{Name: c.Name, Source: adminapi.KeySourceConfiguration, KeySpec: c.Spec})
+		list = append(list, adminapi.Key{Name: c.Name, Origin: adminapi.KeyOriginConfiguration, KeySpec: c.Spec})
 	}
 	for i := range stored {
 		s := &stored[i]
 		list = append(list, adminapi.Key{
-			Name: s.Name, Source: adminapi.KeySourceStored, KeySpec: adminapi.KeySpec{
+			Name: s.Name, Origin: adminapi.KeyOriginStored, KeySpec: adminapi.KeySpec{
 				AccountID: s.AccountID, Hubs: append([]string{}, s.Hubs...), Capabilities: s.Capabilities, Topics: s.Topics,
 				Networks: s.Networks, ExpiresAt: s.Expires,
 			},

@@ -49,8 +49,8 @@ func (p *Position) Store(ctx context.Context, batch Batch) error {
 	if batch.Cursor != "" {
 		values = append(values, "cursor", batch.Cursor)
 	}
-	received := batch.Received()
-	if received > 0 {
+	stored := batch.Stored()
+	if stored > 0 {
 		values = append(values, "last", time.Now().UnixMilli())
 	}
 	counters := []any{}
@@ -58,7 +58,7 @@ func (p *Position) Store(ctx context.Context, batch Batch) error {
 		name string
 		n    int
 	}{
-		{"received", received}, {"quarantined", len(batch.Rejected)}, {"returned", batch.Looped}, {"gaps", batch.Gaps},
+		{"stored", stored}, {"quarantined", len(batch.Rejected)}, {"returned", batch.Returned}, {"gaps", batch.Gaps},
 	} {
 		if c.n > 0 {
 			counters = append(counters, c.name, c.n)

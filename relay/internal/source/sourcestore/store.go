@@ -43,13 +43,13 @@ type Batch struct {
 	Rejected []RejectedMessage
 	// Cursor is the cursor of the upstream after the batch, or "" if unknown.
 	Cursor string
-	// Looped is the number of notifications that were left out because they came from this relay. Gaps is the number of
+	// Returned is the number of notifications that were left out because they came from this relay. Gaps is the number of
 	// times that notifications may be missing.
-	Looped, Gaps int
+	Returned, Gaps int
 }
 
-// Received returns the number of valid notifications from the upstream.
-func (b *Batch) Received() int {
+// Stored returns the number of valid notifications from the upstream.
+func (b *Batch) Stored() int {
 	n := 0
 	for i := range b.Notifications {
 		if b.Notifications[i].Topic != relay.TopicResync {
@@ -65,7 +65,7 @@ type Stats struct {
 	Cursor string
 	// HasPosition is false if nothing was ever stored for the source, not even a position.
 	HasPosition                         bool
-	Received, Quarantined, Looped, Gaps int64
+	Stored, Quarantined, Returned, Gaps int64
 	// LastStoredAt is the time of the last stored notification, by the clock of its node. It is zero at first.
 	LastStoredAt time.Time
 }
@@ -123,8 +123,8 @@ func decodeStats(fields map[string]string, hub string) Stats {
 		return n
 	}
 	stats := Stats{
-		Received: number("received"), Quarantined: number("quarantined"),
-		Looped: number("returned"), Gaps: number("gaps"),
+		Stored: number("stored"), Quarantined: number("quarantined"),
+		Returned: number("returned"), Gaps: number("gaps"),
 	}
 	if ms := number("last"); ms > 0 {
 		stats.LastStoredAt = time.UnixMilli(ms)

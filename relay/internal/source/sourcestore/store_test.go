@@ -98,7 +98,7 @@ func checkStored(t *testing.T, b *testStore, hub, what string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if kept.Received != int64(total) || kept.Quarantined != int64(len(bad)) || kept.Gaps != (upstreamSize+4)/5 ||
+	if kept.Stored != int64(total) || kept.Quarantined != int64(len(bad)) || kept.Gaps != (upstreamSize+4)/5 ||
 		kept.Cursor != strconv.Itoa(upstreamSize) || kept.LastStoredAt.IsZero() {
 		t.Fatalf("%s: got statistics %+v", what, kept)
 	}

@@ -13,11 +13,11 @@ const columns: Column<Entry>[] = [
   { id: 'time', label: 'Time', cell: (e) => <Time time={e.time} /> },
   { id: 'actor', label: 'Actor', cell: (e) => e.actor || <span class="muted">unknown</span> },
   {
-    id: 'source',
-    label: 'Source',
+    id: 'address',
+    label: 'Address',
     cell: (e) =>
-      e.source ? (
-        <span class="mono">{e.source}</span>
+      e.address ? (
+        <span class="mono">{e.address}</span>
       ) : (
         <span class="muted">{e.actor?.startsWith('admin ') ? 'unix socket' : '–'}</span>
       ),
@@ -47,7 +47,7 @@ export function Audit() {
   const text = (name: string) => query.get(name) ?? '';
   const filter = {
     actor: text('actor'),
-    source: text('source'),
+    address: text('address'),
     action: text('action'),
     target: text('target'),
     since: text('since'),
@@ -73,7 +73,7 @@ export function Audit() {
         submit="Search"
         fields={[
           { name: 'actor', label: 'Actor', placeholder: 'admin alice, key ops' },
-          { name: 'source', label: 'Source', placeholder: '10.0.0.7' },
+          { name: 'source', label: 'Address', placeholder: '10.0.0.7' },
           { name: 'action', label: 'Action', placeholder: 'sinks, keys.create' },
           { name: 'target', label: 'Target' },
           { name: 'since', label: 'Since', placeholder: '2h, 1d or a time' },

@@ -75,11 +75,11 @@ function Cancel({ job: j, onClose, onDone }: { job: Job; onClose: () => void; on
       }}
     >
       <p>
-        A job that waits ends now, and {j.instance} stays on {j.source}.
+        A job that waits ends now, and {j.instance} stays on {j.source_server}.
       </p>
       <p>
-        A job that runs is rolled back: the relay stops the driver and moves {j.instance} back to {j.source}. If it
-        already runs on {j.destination}, the driver may have to complete the migration instead.
+        A job that runs is rolled back: the relay stops the driver and moves {j.instance} back to {j.source_server}. If
+        it already runs on {j.destination_server}, the driver may have to complete the migration instead.
       </p>
     </Confirm>
   );
@@ -116,8 +116,8 @@ const columns: Column<Job>[] = [
 function Route({ job }: { job: Job }) {
   return (
     <span class="mono">
-      {job.source} <span aria-hidden="true">→</span>
-      <span class="hidden">to</span> {job.destination}
+      {job.source_server} <span aria-hidden="true">→</span>
+      <span class="hidden">to</span> {job.destination_server}
     </span>
   );
 }

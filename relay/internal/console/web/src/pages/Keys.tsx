@@ -23,7 +23,7 @@ const columns: Column<Key>[] = [
     cell: (k) => (
       <>
         <span class="mono">{k.name}</span>
-        <div class="muted sub">{k.source}</div>
+        <div class="muted sub">{k.origin}</div>
       </>
     ),
   },
@@ -76,7 +76,7 @@ export function Keys() {
     id: 'actions',
     label: 'Actions',
     cell: (k) =>
-      k.source === 'stored' ? (
+      k.origin === 'stored' ? (
         <div class="buttons">
           <button type="button" class="small" onClick={() => setAction({ action: 'rotate', name: k.name })}>
             Rotate
@@ -110,7 +110,7 @@ export function Keys() {
                 caption="API keys"
                 columns={admin ? [...columns, actions] : columns}
                 rows={all}
-                rowKey={(k) => `${k.source} ${k.name}`}
+                rowKey={(k) => `${k.origin} ${k.name}`}
               />
             ) : (
               <Empty>There are no API keys. {admin ? 'Create the first one.' : 'An admin can create one.'}</Empty>

@@ -86,7 +86,7 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
               hub_id: container.hub_id,
               container: container.id,
               instance: instance.id,
-              destination: destination.id,
+              destination_server: destination.id,
               copy_volumes: copyVolumes,
             },
             source: instance.server_id,
@@ -137,7 +137,7 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
       </form>
       {confirming ? (
         <Confirm
-          title={`Migrate ${confirming.body.instance} to ${confirming.body.destination}?`}
+          title={`Migrate ${confirming.body.instance} to ${confirming.body.destination_server}?`}
           confirm="Start the migration"
           command={confirming.line}
           onClose={() => setConfirming(null)}
@@ -148,8 +148,8 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
           }}
         >
           <p>
-            The instance stops on {confirming.source}, and starts on {confirming.body.destination}. It is not available
-            during that time. If a step fails, the relay undoes the migration.
+            The instance stops on {confirming.source}, and starts on {confirming.body.destination_server}. It is not
+            available during that time. If a step fails, the relay undoes the migration.
           </p>
           {confirming.losesVolumes ? (
             <p class="notice warn">

@@ -33,7 +33,7 @@ const columns: Column<Sink>[] = [
     ),
   },
   { id: 'state', label: 'State', cell: (s) => <State state={stateOf(s)} /> },
-  { id: 'since', label: 'Since', cell: (s) => <Time time={s.since} ago /> },
+  { id: 'since', label: 'Since', cell: (s) => <Time time={s.state_changed_at} ago /> },
   {
     id: 'dead',
     label: 'Dead',

@@ -145,10 +145,10 @@ function Status({ sink: s }: { sink: Sink }) {
         <div class={`notice ${tone[s.state]}`}>
           <p>
             <strong>The sink is {s.state}</strong>
-            {isSet(s.since) ? (
+            {isSet(s.state_changed_at) ? (
               <>
                 {' '}
-                since <Time time={s.since} /> (<Time time={s.since} ago />)
+                since <Time time={s.state_changed_at} /> (<Time time={s.state_changed_at} ago />)
               </>
             ) : null}
             .{s.reason ? ` ${sentence(s.reason)}` : ''}

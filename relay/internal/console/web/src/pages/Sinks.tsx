@@ -32,9 +32,9 @@ const columns: Column<Sink>[] = [
     cell: (s) => (
       <>
         <State state={stateOf(s)} />
-        {s.since && s.state !== 'active' ? (
+        {s.state_changed_at && s.state !== 'active' ? (
           <div class="muted sub">
-            <Time time={s.since} ago />
+            <Time time={s.state_changed_at} ago />
           </div>
         ) : null}
       </>

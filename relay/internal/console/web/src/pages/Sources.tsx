@@ -25,9 +25,9 @@ const columns: Column<Source>[] = [
     cell: (s) => (
       <>
         <State state={s.state} />
-        {isSet(s.since) ? (
+        {isSet(s.state_changed_at) ? (
           <div class="muted sub">
-            since <Time time={s.since} ago />
+            since <Time time={s.state_changed_at} ago />
           </div>
         ) : null}
         {isSet(s.next_attempt_at) ? (
@@ -60,7 +60,7 @@ const columns: Column<Source>[] = [
     sort: (s) => s.last_event_at ?? '',
     cell: (s) => <Time time={s.last_event_at} ago />,
   },
-  { id: 'received', label: 'Received', numeric: true, sort: (s) => s.received, cell: (s) => number(s.received) },
+  { id: 'stored', label: 'Stored', numeric: true, sort: (s) => s.stored, cell: (s) => number(s.stored) },
   {
     id: 'quarantined',
     label: 'Quarantined',

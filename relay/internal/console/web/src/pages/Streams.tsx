@@ -12,7 +12,7 @@ import { Explain } from './Explain';
 
 type Connection = Schemas['Connection'];
 
-const keyOf = (c: Connection) => `${c.remote} ${c.since} ${c.key}`;
+const keyOf = (c: Connection) => `${c.address} ${c.connected_at} ${c.key}`;
 
 const columns: Column<Connection>[] = [
   { id: 'key', label: 'Key', cell: (c) => <span class="mono">{c.key}</span> },
@@ -23,8 +23,8 @@ const columns: Column<Connection>[] = [
   },
   { id: 'state', label: 'State', cell: (c) => <State state={c.state} /> },
   { id: 'type', label: 'Type', cell: (c) => c.type },
-  { id: 'remote', label: 'Address', cell: (c) => <span class="mono">{c.remote}</span> },
-  { id: 'since', label: 'Connected', cell: (c) => <Time time={c.since} ago /> },
+  { id: 'address', label: 'Address', cell: (c) => <span class="mono">{c.address}</span> },
+  { id: 'connected_at', label: 'Connected', cell: (c) => <Time time={c.connected_at} ago /> },
   {
     id: 'queued',
     label: 'Queued',
