@@ -3,8 +3,10 @@ package testkit
 import (
 	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
+	"testing"
 )
 
 // tailBytes is the part of an output that a failure message contains.
@@ -50,4 +52,16 @@ func (b *Buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// Log returns a logger whose records are printed if the test fails.
+func Log(t testing.TB) *slog.Logger {
+	t.Helper()
+	out := new(Output)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("log:\n%s", out.Tail(tailBytes))
+		}
+	})
+	return slog.New(slog.NewTextHandler(out, nil))
 }
