@@ -244,9 +244,9 @@ func TestSteeringCommands(t *testing.T) {
 			`"id": "x"`,
 		}, "GET /api/sinks/billing/deadletters/one"},
 		{"deadletters show billing many", 0, []string{
-			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n",
-			"by        cluster eu", ", hub hub-1\n",
-			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "event 1 of 2\n",
+			"digest        of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n",
+			"by            cluster eu", ", hub hub-1\n",
+			"topics        43 × container.error, 12 × acme.x, 2 × container.created\n", "event 1 of 2\n",
 			"event 2 of 2\n", `"id": "y"`,
 		}, "GET /api/sinks/billing/deadletters/many"},
 		{"deadletters show billing two", 1, []string{"404."}, "GET /api/sinks/billing/deadletters/two"},

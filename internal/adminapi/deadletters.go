@@ -11,13 +11,12 @@ import (
 // DeadLetter is a delivery that is not retried again.
 type DeadLetter struct {
 	// ID is the ID of the delivery. For a delivery of one event it is the ID of the event.
-	ID        string `json:"id"`
-	Topic     string `json:"topic"`
-	HubID     string `json:"hub_id"`
-	AccountID string `json:"account_id"`
-	// Time is the time of the last attempt.
-	Time   time.Time `json:"time"`
-	Reason string    `json:"reason"`
+	ID            string    `json:"id"`
+	Topic         string    `json:"topic"`
+	HubID         string    `json:"hub_id"`
+	AccountID     string    `json:"account_id"`
+	LastAttemptAt time.Time `json:"last_attempt_at"`
+	Reason        string    `json:"reason"`
 	// Attempts is the number of attempts, replays included.
 	Attempts int `json:"attempts"`
 }

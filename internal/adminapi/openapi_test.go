@@ -1,6 +1,7 @@
 package adminapi_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -179,7 +180,53 @@ func newSchemas(t *testing.T) *schemas {
 	for name, comment := range r.CommentMap {
 		r.CommentMap[name] = link.ReplaceAllString(strings.ReplaceAll(comment, "\n", " "), "$1")
 	}
+	renameFields(r.CommentMap)
 	return &schemas{reflector: r, definitions: make(map[string]*jsonschema.Schema)}
+}
+
+// renameFields replaces the names of fields in the comments of their type by those in JSON.
+func renameFields(comments map[string]string) {
+	word := regexp.MustCompile(`\b[A-Z]\w+`)
+	done := make(map[reflect.Type]bool)
+	var rename func(of reflect.Type)
+	rename = func(of reflect.Type) {
+		switch of.Kind() {
+		case reflect.Pointer, reflect.Slice, reflect.Map:
+			rename(of.Elem())
+			return
+		case reflect.Struct:
+		default:
+			return
+		}
+		if done[of] {
+			return
+		}
+		done[of] = true
+		names := make(map[string]string)
+		for _, field := range reflect.VisibleFields(of) {
+			rename(field.Type)
+			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+				names[field.Name] = "`" + name + "`"
+			}
+		}
+		for field := range names {
+			key := of.PkgPath() + "." + of.Name() + "." + field
+			isFirst := true
+			comments[key] = word.ReplaceAllStringFunc(comments[key], func(name string) string {
+				// Further on, these are words.
+				isWord := !isFirst && (name == "ID" || name == "IDs" || name == "URL")
+				if isFirst = false; isWord {
+					return name
+				}
+				return cmp.Or(names[name], name)
+			})
+		}
+	}
+	for _, op := range adminapi.Operations() {
+		request, response := op.Types()
+		rename(request)
+		rename(response)
+	}
 }
 
 // schemaOf returns a schema and adds the definitions that it refers to.

@@ -113,7 +113,7 @@ func printLetters(std term.Streams, list []adminapi.DeadLetter) error {
 	rows := make([][]string, len(list))
 	for i, l := range list {
 		rows[i] = []string{
-			term.Sanitize(l.ID), term.FormatAgo(l.Time), term.Sanitize(l.Topic), term.Sanitize(l.HubID),
+			term.Sanitize(l.ID), term.FormatAgo(l.LastAttemptAt), term.Sanitize(l.Topic), term.Sanitize(l.HubID),
 			strconv.Itoa(l.Attempts), shortReason(l.Reason),
 		}
 	}
@@ -156,17 +156,17 @@ func newLettersShow(std term.Streams) *cobra.Command {
 		Args:    command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowDeadLetter(), adminapi.Empty{},
-				func(l adminapi.DeadLetterDetails) error { return showLetter(std, args[0], l) }, args...)
+				func(l adminapi.DeadLetterDetails) error { return showDeadLetter(std, args[0], l) }, args...)
 		},
 	}
 	f.register(cmd, std)
 	return cmd
 }
 
-func showLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails) error {
+func showDeadLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails) error {
 	p := term.NewPalette(std.Out, std.Env)
 	var b strings.Builder
-	line := fieldWriter(&b, p, 9)
+	line := fieldWriter(&b, p, 13)
 	line("id", l.ID)
 	line("sink", sink)
 	line("topic", l.Topic)
@@ -181,7 +181,7 @@ func showLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails) err
 	if l.Batch {
 		line("batch", fmt.Sprintf("of %d; the topic is the topic of the first", len(l.Events)))
 	}
-	line("failed", fmt.Sprintf("%s (%s ago)", formatTime(l.Time), term.FormatAgo(l.Time)))
+	line("last attempt", fmt.Sprintf("%s (%s ago)", formatTime(l.LastAttemptAt), term.FormatAgo(l.LastAttemptAt)))
 	line("reason", l.Reason)
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))
 	for i, a := range l.Attempts {

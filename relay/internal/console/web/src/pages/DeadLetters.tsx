@@ -72,7 +72,7 @@ export function DeadLetters({ sink }: { sink: string }) {
     { id: 'hub', label: 'Hub', cell: (d) => <span class="mono">{d.hub_id}</span> },
     { id: 'account', label: 'Account', cell: (d) => <span class="mono">{d.account_id}</span> },
     { id: 'attempts', label: 'Attempts', numeric: true, cell: (d) => number(d.attempts) },
-    { id: 'time', label: 'Last attempt', cell: (d) => <Time time={d.time} /> },
+    { id: 'last_attempt_at', label: 'Last attempt', cell: (d) => <Time time={d.last_attempt_at} /> },
     { id: 'reason', label: 'Reason', breaks: 'wide', cell: (d) => d.reason },
   ];
 
@@ -263,7 +263,7 @@ export function DeadLetterPage({ sink, id }: { sink: string; id: string }) {
                 { label: 'Topic', value: <span class="mono">{d.topic}</span> },
                 { label: 'Hub', value: <span class="mono">{d.hub_id || '–'}</span> },
                 { label: 'Account', value: <span class="mono">{d.account_id || '–'}</span> },
-                { label: 'Last attempt', value: <Time time={d.time} /> },
+                { label: 'Last attempt', value: <Time time={d.last_attempt_at} /> },
                 { label: 'Reason', value: d.reason },
                 d.digest && { label: 'Digest', value: plural(d.digest.count, 'event') },
                 d.batch && { label: 'Batch', value: plural(d.events.length, 'event') },
