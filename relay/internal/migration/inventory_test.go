@@ -271,3 +271,30 @@ func TestSeed_Concurrent(t *testing.T) {
 		t.Error(got, v.version())
 	}
 }
+
+// A driver without servers stops all instances, so Servers imports an inventory again that Redis has lost. It does not undo an
+// import without servers by another node.
+func TestServers_LostInventory(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	v.SetFile(sample())
+	list := func() int {
+		t.Helper()
+		servers, err := v.Servers(t.Context())
+		v.must(err)
+		return len(servers)
+	}
+	if _, err := v.Seed(t.Context(), sample()); err != nil || list() != len(sample().Servers) {
+		t.Fatalf("got %d servers and error %v", list(), err)
+	}
+	v.must(v.client.FlushDB(t.Context()).Err())
+	if n := list(); n != len(sample().Servers) {
+		t.Errorf("got %d servers after Redis had lost the inventory", n)
+	}
+	if c, err := v.Seed(t.Context(), &File{}); err != nil || c.Servers.Removed != len(sample().Servers) {
+		t.Fatalf("got %+v and error %v", c, err)
+	}
+	if n := list(); n != 0 {
+		t.Errorf("got %d servers after another node had removed them", n)
+	}
+}
