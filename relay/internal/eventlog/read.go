@@ -74,20 +74,31 @@ func (l *Log) PositionsBefore(ctx context.Context, first, count int, t time.Time
 		return positions, nil
 	}
 	end := strconv.FormatInt(t.UnixMilli()-1, 10) // the last sequence number of this millisecond
-	commands := make([]*redis.XMessageSliceCmd, count)
+	oldest, newest := make([]*redis.XMessageSliceCmd, count), make([]*redis.XMessageSliceCmd, count)
 	_, err := l.conn.Commands().Pipelined(ctx, func(p redis.Pipeliner) error {
-		for i := range commands {
-			commands[i] = p.XRevRangeN(ctx, Key(l.keys, first+i), end, "-", 1)
+		for i := range oldest {
+			oldest[i] = p.XRangeN(ctx, Key(l.keys, first+i), "-", end, 1)
 		}
 		return nil
 	})
+	if err == nil {
+		_, err = l.conn.Commands().Pipelined(ctx, func(p redis.Pipeliner) error {
+			for i := range newest {
+				if len(oldest[i].Val()) > 0 { // otherwise XREVRANGE would search the whole log
+					newest[i] = p.XRevRangeN(ctx, Key(l.keys, first+i), end, "-", 1)
+				}
+			}
+			return nil
+		})
+	}
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
-	for i, c := range commands {
-		if list := c.Val(); len(list) > 0 {
-			id, _ := list[0].Values[resp.FieldID].(string)
-			positions[i], _ = streamid.ParseEntry(list[0].ID, id)
+	for i, c := range newest {
+		if c != nil && len(c.Val()) > 0 {
+			e := c.Val()[0]
+			id, _ := e.Values[resp.FieldID].(string)
+			positions[i], _ = streamid.ParseEntry(e.ID, id)
 		}
 	}
 	return positions, nil
@@ -146,7 +157,7 @@ func (s *ReadSize) Record(largest int) {
 // shorter than count although more follow. It is empty only if there are no more.
 func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count int) ([]Entry, error) {
 	count = l.searched.NextCount(min(count, maxSearchEntries))
-	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
+	entries, err := resp.ReadEntriesBack(ctx, l.conn.Commands(), maxReplyBytes, Key(l.keys, partition), end, count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}

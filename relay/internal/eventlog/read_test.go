@@ -3,6 +3,7 @@ package eventlog
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -194,5 +195,34 @@ func TestReadBefore_AdaptsToSize(t *testing.T) {
 	}
 	if found != len(list) {
 		t.Errorf("got %d entries, want %d", found, len(list))
+	}
+}
+
+// Redis searches the whole log for an XREVRANGE that ends before the first entry. A client chooses the time.
+func TestReadBefore_BeforeFirstEntry(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	mustAppend(t, b, notification("h", 1))
+	page, err := b.ReadBefore(t.Context(), 0, "+", 10)
+	if err != nil || len(page) != 1 {
+		t.Fatalf("got %d entries and error %v", len(page), err)
+	}
+	first := page[0].Cursor
+	at, _ := streamid.ParsePosition(first)
+	stored := time.UnixMilli(int64(at.MS))
+	if got, err := b.PositionsBefore(t.Context(), 0, 1, stored.Add(time.Millisecond)); err != nil || got[0].String() != first {
+		t.Errorf("got position %v and error %v, want that of the entry", got, err)
+	}
+	if err := b.Commands().ConfigResetStat(t.Context()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if page, err = b.ReadBefore(t.Context(), 0, "("+first, 10); err != nil || len(page) != 0 {
+		t.Errorf("got %d entries and error %v before the first one", len(page), err)
+	}
+	if got, err := b.PositionsBefore(t.Context(), 0, 1, stored); err != nil || got[0] != (streamid.Position{}) {
+		t.Errorf("got position %v and error %v before the first entry", got, err)
+	}
+	if stats, err := b.Commands().Info(t.Context(), "commandstats").Result(); err != nil || strings.Contains(stats, "xrevrange") {
+		t.Errorf("Redis searched the log backwards (error %v):\n%s", err, stats)
 	}
 }

@@ -47,8 +47,7 @@ func (s *Store) ListRecords(ctx context.Context, sel Selection) (List, error) {
 	}
 	merged := mergedStreams[resp.Entry]{
 		read: func(ctx context.Context, shard int, end string) ([]resp.Entry, error) {
-			list, err := resp.ReadEntries(ctx, s.conn.Commands(), maxFindBytes,
-				"XREVRANGE", Key(s.keys, shard), end, "-", "COUNT", blockCount)
+			list, err := resp.ReadEntriesBack(ctx, s.conn.Commands(), maxFindBytes, Key(s.keys, shard), end, blockCount)
 			return list, redisconn.WrapError("read the history", err)
 		},
 		idOf: func(e resp.Entry) string { return e.ID },

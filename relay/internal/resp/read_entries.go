@@ -16,6 +16,20 @@ const rangeBuffer = 32 << 10
 
 var errStopReading = errors.New("the rest of the reply is not needed")
 
+// ReadEntriesBack returns up to count entries of a stream from end back to its beginning, see [ReadEntries]. end is as in
+// XREVRANGE. It first excludes that all entries are after end, because XREVRANGE then searches the whole stream.
+func ReadEntriesBack(
+	ctx context.Context, client redis.UniversalClient, maxBytes int, key, end string, count int,
+) ([]Entry, error) {
+	if end != "+" {
+		oldest, err := ReadEntries(ctx, client, maxBytes, "XRANGE", key, "-", end, "COUNT", 1)
+		if err != nil || len(oldest) == 0 {
+			return nil, err
+		}
+	}
+	return ReadEntries(ctx, client, maxBytes, "XREVRANGE", key, end, "-", "COUNT", count)
+}
+
 // ReadEntries runs an XRANGE or XREVRANGE. It decodes the reply while it arrives, which is much faster than go-redis, and
 // stops after maxBytes, but not before the second entry.
 func ReadEntries(ctx context.Context, client redis.UniversalClient, maxBytes int, command ...any) ([]Entry, error) {

@@ -4,8 +4,15 @@
 -- Returns 1 if there may be more, and for each: entry ID, ID, topic, hub, account, time, reason, number of attempts, status of
 -- the last attempt or 0, ID of the first event.
 local result, bytes, first = {1}, 0, ARGV[2]
+local function read_page()
+  -- XREVRANGE searches the whole stream if all entries are after the first ID.
+  if ARGV[1] == 'XREVRANGE' and #redis.call('XRANGE', KEYS[1], ARGV[3], first, 'COUNT', 1) == 0 then
+    return {}
+  end
+  return redis.call(ARGV[1], KEYS[1], first, ARGV[3], 'COUNT', 10)
+end
 while #result <= tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
-  local page = redis.call(ARGV[1], KEYS[1], first, ARGV[3], 'COUNT', 10)
+  local page = read_page()
   for _, entry in ipairs(page) do
     local f = {}
     for i = 1, #entry[2], 2 do
