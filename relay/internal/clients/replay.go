@@ -58,7 +58,9 @@ func (s *Server) newReplay(ctx context.Context, c *connection, sub *Subscription
 	if t, err := time.Parse(time.RFC3339, sub.After); err == nil && s.opts.PositionsBefore != nil {
 		r.positions, err = s.opts.PositionsBefore(ctx, r.feed.firstPartition, len(r.feed.positions), t)
 		if err != nil {
-			s.opts.Log.Warn("stream from a time was rejected", "key_name", c.key, "error", err)
+			if ctx.Err() == nil { // otherwise the client has left
+				s.opts.Log.Warn("stream from a time was rejected", "key_name", c.key, "error", err)
+			}
 			return nil, relay.NewError(relay.CodeNotReady, "the log could not be read; connect again")
 		}
 		return r, nil

@@ -62,7 +62,7 @@ func (l *connLimiter) closeUnfinished() {
 		return
 	}
 	l.busyLog.Do(func() {
-		l.log.Warn("connections with unfinished requests are closed, too many are open", "remote", oldest.group)
+		l.log.Warn("connections with unfinished requests are closed, too many are open", "address", oldest.group)
 	})
 	l.remove(oldest)
 	_ = oldest.Conn.Close()

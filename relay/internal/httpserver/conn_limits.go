@@ -235,7 +235,7 @@ func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 	l.rejectLog.Do(func() {
 		attrs := []any{"limit", string(limit), "connection_count", l.open}
 		if peer.IsValid() {
-			attrs = append(attrs, "remote", peer)
+			attrs = append(attrs, "address", peer)
 		}
 		l.log.Warn("connection rejected, too many are open", attrs...)
 	})

@@ -108,7 +108,7 @@ func (c *plainConn) identifyClient() bool {
 
 // rejectHandshake logs a failed handshake. A client that speaks HTTP without TLS gets a response.
 func (c *plainConn) rejectHandshake(err error) {
-	c.log.Debug("TLS handshake failed", "remote", c.RemoteAddr().String(), "error", err)
+	c.log.Debug("TLS handshake failed", "address", c.RemoteAddr().String(), "error", err)
 	var noTLS tls.RecordHeaderError
 	if errors.As(err, &noTLS) && noTLS.Conn != nil && noTLS.RecordHeader[0] >= 'A' && noTLS.RecordHeader[0] <= 'Z' {
 		_ = writeRawError(noTLS.Conn, relay.NewError(relay.CodeInvalidSyntax, "this port requires TLS; use https"))

@@ -143,7 +143,7 @@ func (h *http2Request) beginRequest() bool {
 	if !c.isProxy && ofGroup >= maxGroupRequests || l.requests >= maxRequests && !l.closeBusiest(ofGroup+1) {
 		l.busyLog.Do(func() {
 			l.log.Warn("HTTP/2 requests are rejected, too many are in progress; if the client is a proxy, add it to "+
-				"server.trusted_proxies", "request_count", l.requests, "remote", c.group)
+				"server.trusted_proxies", "request_count", l.requests, "address", c.group)
 		})
 		return false
 	}
@@ -182,7 +182,7 @@ func (l *connLimiter) closeBusiest(minimum int) bool {
 	}
 	l.busyLog.Do(func() {
 		l.log.Warn("connection with the most HTTP/2 requests was closed, too many are in progress",
-			"request_count", l.requests, "remote", busiest.group)
+			"request_count", l.requests, "address", busiest.group)
 	})
 	l.countRequests(busiest, -busiest.requests)
 	l.remove(busiest)

@@ -26,7 +26,7 @@ func (l *connLimiter) blockAddress(group netip.Prefix) {
 	}
 	l.blockLog.Do(func() {
 		l.log.Warn("too many reset or rejected requests, the address is blocked; if it is a proxy, add it to server.trusted_proxies",
-			"remote", group, "duration", blockTime)
+			"address", group, "duration", blockTime)
 	})
 }
 
@@ -53,7 +53,7 @@ func (l *connLimiter) closeFlooding(c *limitedConn) bool {
 		return true
 	}
 	l.busyLog.Do(func() {
-		l.log.Warn("connection with too many HTTP/2 frames or TLS records without content was closed", "remote", c.group)
+		l.log.Warn("connection with too many HTTP/2 frames or TLS records without content was closed", "address", c.group)
 	})
 	if c.group.IsValid() {
 		l.blockSecondTime(c.group)

@@ -224,7 +224,7 @@ func (l *connLimiter) closeMostWaiting(group netip.Prefix) bool {
 	}
 	l.busyLog.Do(func() {
 		l.log.Warn("connection with the most rejected HTTP/2 requests was closed", "request_count", l.waitingOfGroup[group],
-			"remote", group)
+			"address", group)
 	})
 	if group.IsValid() {
 		l.blockSecondTime(group)
