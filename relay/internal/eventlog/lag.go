@@ -43,6 +43,28 @@ func (l *Log) WatchLag(ctx context.Context, read ReadPositions, report func(part
 	}
 }
 
+// IsBehind reports whether a reader of this node has not reached the end of its partition for a time, because events are stored
+// faster than it reads them. Unlike the lag, it does not depend on clocks.
+func (l *Log) IsBehind(span time.Duration) bool {
+	for i := range l.behindSince {
+		if since := l.behindSince[i].Load(); since != nil && time.Since(*since) >= span {
+			return true
+		}
+	}
+	return false
+}
+
+// recordBehind records whether the reader of a partition expects more entries at once.
+func (l *Log) recordBehind(partition int, isBehind bool) {
+	switch since := &l.behindSince[partition]; {
+	case !isBehind:
+		since.Store(nil)
+	case since.Load() == nil:
+		now := time.Now()
+		since.Store(&now)
+	}
+}
+
 // Age returns the age of an entry. Its ID has the time of Redis, so a clock difference could make the age negative; then
 // the result is 0.
 func Age(id string, now time.Time) time.Duration {

@@ -6,6 +6,8 @@ package eventlog
 
 import (
 	_ "embed" // the scripts
+	"sync/atomic"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
@@ -30,11 +32,12 @@ type Log struct {
 	keys        keyspace.Space
 	groupCommit groupCommit
 	searched    ReadSize
+	behindSince []atomic.Pointer[time.Time] // by partition, see IsBehind
 }
 
 // New returns the log.
 func New(c *redisconn.Conn, keys keyspace.Space) *Log {
-	l := &Log{conn: c, keys: keys}
+	l := &Log{conn: c, keys: keys, behindSince: make([]atomic.Pointer[time.Time], keys.Partitions())}
 	l.groupCommit.flush = l.flushBatch
 	return l
 }

@@ -156,6 +156,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	t.l.recordBehind(t.partition, more)
 	start := time.Now()
 	if len(list) > 0 {
 		prev := t.position

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -273,6 +274,33 @@ func TestTail_ReportsTrimWhileLagging(t *testing.T) {
 	})
 	if n, gaps := r.count(); n != maxTailRead+10 || gaps != 1 {
 		t.Errorf("got %d entries, %d gaps, %v, want %d entries and one gap", n, gaps, err, maxTailRead+10)
+	}
+}
+
+// A reader is behind from a full read until it reaches the end.
+func TestTail_IsBehind(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	mustAppend(t, b, notifications("h", 1, 600)...)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, reads := &recorder{}, make(chan bool, 2)
+	done := make(chan error, 1)
+	go func() {
+		done <- tailFrom(ctx, b, 0, "0-0", func(batch Batch) {
+			r.add(batch)
+			reads <- b.IsBehind(0)
+		})
+	}()
+	if first, second := <-reads, <-reads; !first || second {
+		t.Errorf("behind after the first read: %t, after the second: %t", first, second)
+	}
+	if b.IsBehind(time.Hour) {
+		t.Error("behind for an hour")
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
 	}
 }
 

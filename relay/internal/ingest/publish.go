@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -62,12 +63,15 @@ type Room interface {
 	CheckPublisher(name string) error
 	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
 	TakeRoom(name string, bytes int64) error
+	// IsLoud reports whether a publisher sends most of the bytes, and others publish too.
+	IsLoud(name string) bool
 }
 
 type endlessRoom struct{}
 
 func (endlessRoom) CheckPublisher(string) error  { return nil }
 func (endlessRoom) TakeRoom(string, int64) error { return nil }
+func (endlessRoom) IsLoud(string) bool           { return false }
 
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
@@ -77,6 +81,8 @@ type PublisherOptions struct {
 	Quotas Quotas
 	// Room is the room in the storage. Nil means that there is always room.
 	Room Room
+	// IsBehind reports whether the readers of the log have been behind its end for a time. It may be nil.
+	IsBehind func(span time.Duration) bool
 	// Accepted is called with the topic of each stored notification, except for repeats. It is called concurrently and
 	// does not block. It may be nil.
 	Accepted func(topic string)
@@ -85,6 +91,10 @@ type PublisherOptions struct {
 // largeBody is the size of bodies that wait for a processor before they are decoded. Hostile JSON needs 30 times as much
 // memory as its text.
 const largeBody = 32 << 10
+
+// maxBehind is the time for which the readers of the log may be behind its end before a publisher that sends most of the events is
+// rejected. Otherwise the events of others would be late on streams and in sinks.
+const maxBehind = 250 * time.Millisecond
 
 // Publisher validates and stores publications. It may be used concurrently.
 type Publisher struct {
@@ -97,6 +107,9 @@ type Publisher struct {
 func NewPublisher(o PublisherOptions) *Publisher {
 	if o.Room == nil {
 		o.Room = endlessRoom{}
+	}
+	if o.IsBehind == nil {
+		o.IsBehind = func(time.Duration) bool { return false }
 	}
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
@@ -128,6 +141,10 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	client := clientOf(p)
 	if err := pub.opts.Room.CheckPublisher(client); err != nil {
 		return nil, err
+	}
+	if pub.opts.IsBehind(maxBehind) && pub.opts.Room.IsLoud(client) {
+		return nil, relay.NewError(relay.CodeRateLimiting, "the streams of the relay are behind, and this account sends most of the "+
+			"events; nothing was stored, try again in 1 s").WithExtra("per", "account")
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
 	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {

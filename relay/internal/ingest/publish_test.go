@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
@@ -189,6 +190,39 @@ func TestPublish_QuotaUnavailable(t *testing.T) {
 		var rejected *relay.Error
 		if !errors.As(err, &rejected) || rejected.Code != want {
 			t.Errorf("%s: got %v, want %s", reply, err, want)
+		}
+	}
+}
+
+type loudRoom struct{ endlessRoom }
+
+func (loudRoom) IsLoud(string) bool { return true }
+
+// While the readers of the log are behind, only publishers are rejected that send most of the events.
+func TestPublish_ReadersBehind(t *testing.T) {
+	t.Parallel()
+	store := openStores(t, redistest.Start(t), 1)
+	for name, tt := range map[string]struct {
+		room   Room
+		behind time.Duration
+		want   relay.Code
+	}{
+		"behind, loud":    {loudRoom{}, maxBehind, relay.CodeRateLimiting},
+		"behind, quiet":   {endlessRoom{}, time.Hour, ""},
+		"not long behind": {loudRoom{}, maxBehind - 1, ""},
+	} {
+		pub := NewPublisher(PublisherOptions{
+			Decoder: newDecoder(t), Log: store.log, Room: tt.room,
+			IsBehind: func(span time.Duration) bool { return tt.behind >= span },
+		})
+		_, err := pub.Publish(t.Context(), publication("", item(0)))
+		var rejected *relay.Error
+		code := relay.Code("")
+		if errors.As(err, &rejected) {
+			code = rejected.Code
+		}
+		if code != tt.want || err != nil && code == "" {
+			t.Errorf("%s: got error %v, want code %q", name, err, tt.want)
 		}
 	}
 }

@@ -112,6 +112,15 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	return true
 }
 
+// IsLoud reports whether a publisher has recently sent more than half of the average of this node, and others have published
+// too.
+func (m *Monitor) IsLoud(name string) bool {
+	s := &m.shares
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.publishers) > 1 && !s.isQuietLocked(s.publishers[name])
+}
+
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
 // is full, a quiet publisher may still store events: one that has recently sent at most half of the average of this node.
 func (m *Monitor) CheckPublisher(name string) error {

@@ -119,3 +119,18 @@ func TestMonitor_ForgetsPublishers(t *testing.T) {
 		t.Errorf("%d publishers are known after an hour", n)
 	}
 }
+
+func TestMonitor_IsLoud(t *testing.T) {
+	t.Parallel()
+	r := newShareRig(t, 0, 0)
+	r.store("flood", 1<<20)
+	if r.m.IsLoud("flood") {
+		t.Error("the only publisher is loud")
+	}
+	r.store("quiet", 500)
+	for name, want := range map[string]bool{"flood": true, "quiet": false, "unknown": false} {
+		if got := r.m.IsLoud(name); got != want {
+			t.Errorf("%s: got %t, want %t", name, got, want)
+		}
+	}
+}
