@@ -53,6 +53,12 @@ func TestSinksForget_OtherNode(t *testing.T) {
 		}
 		return nil
 	})
+	for _, args := range [][]string{{"list"}, {"show", "leaves"}} {
+		args = append([]string{"sinks"}, args...)
+		if out, _, _ := call(t, []string{"HUBRELAY_ADMIN=" + with.Admin}, "", args...); !strings.Contains(out, "not configured on node-") {
+			t.Errorf("%v does not name the node without the sink:\n%s", args, out)
+		}
+	}
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
 	if code != 1 || !strings.Contains(errOut, "the sink is configured on node-") {
 		t.Errorf("forget a sink of another node: got exit code %d, want 1: %s", code, errOut)

@@ -29,9 +29,12 @@ type Sink struct {
 	// Type is empty for a sink that is not configured.
 	Type string `json:"type"`
 	// Configured is false for a sink that was removed from the configuration of this node.
-	Configured bool      `json:"configured"`
-	State      SinkState `json:"state"`
-	Reason     string    `json:"reason,omitempty"`
+	Configured bool `json:"configured"`
+	// MissingOn are the other nodes whose configuration does not have the sink, as of a few seconds ago. While such a node
+	// dispatches the log, the sink gets no new events.
+	MissingOn []string  `json:"missing_on,omitempty"`
+	State     SinkState `json:"state"`
+	Reason    string    `json:"reason,omitempty"`
 	// StateChangedAt is the time of the state. For down, throttled and failed it is up to five seconds late, and omitted before that.
 	StateChangedAt time.Time `json:"state_changed_at,omitzero"`
 	// NextAttemptAt is the earliest time of the next attempt of a sink that is down or throttled.

@@ -39,7 +39,7 @@ func (d *Daemon) recordRejected(problems string) {
 // recordReload records an accepted configuration with its differences, and the changes of its keys.
 func (d *Daemon) recordReload(before, after *config.Config) {
 	keys := config.DiffKeys(before, after)
-	list := listDifferences(config.DiffSinks(before, after), keys)
+	list := listDifferences(config.DiffSinks(before, after), keys, config.DiffAdminTokens(before, after))
 	if names := config.RestartRequired(before, after); len(names) > 0 {
 		list = append(list, difference{"settings that require a restart", names})
 	}

@@ -176,7 +176,7 @@ func (r *reloader) logApplied(
 	log, keys := r.log, config.DiffKeys(r.applied, cfg)
 	sinks := config.Changes{Added: c.Added, Changed: c.Changed, Removed: c.Removed}
 	attrs := []any{"duration", elapsed.Round(time.Millisecond).String()}
-	for _, difference := range listDifferences(sinks, keys) {
+	for _, difference := range listDifferences(sinks, keys, config.DiffAdminTokens(r.applied, cfg)) {
 		attrs = append(attrs, strings.ReplaceAll(difference.title, " ", "_"), difference.names)
 	}
 	log.Info("configuration was applied", append(attrs, "sinks_kept", c.Kept, "keys_kept", keys.Kept)...)
@@ -195,14 +195,14 @@ func (r *reloader) logApplied(
 	}
 }
 
-// difference contains the names of sinks or keys with the same change.
+// difference contains the names of sinks, keys or admin tokens with the same change.
 type difference struct {
 	title string
 	names []string
 }
 
 // listDifferences returns the differences that exist.
-func listDifferences(sinks, keys config.Changes) []difference {
+func listDifferences(sinks, keys, tokens config.Changes) []difference {
 	list := []difference{
 		{"sinks added", sinks.Added},
 		{"sinks changed", sinks.Changed},
@@ -210,6 +210,9 @@ func listDifferences(sinks, keys config.Changes) []difference {
 		{"keys added", keys.Added},
 		{"keys changed", keys.Changed},
 		{"keys removed", keys.Removed},
+		{"admin tokens added", tokens.Added},
+		{"admin tokens changed", tokens.Changed},
+		{"admin tokens removed", tokens.Removed},
 	}
 	return slices.DeleteFunc(list, func(d difference) bool { return len(d.names) == 0 })
 }

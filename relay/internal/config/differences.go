@@ -29,7 +29,7 @@ func NewWarnings(before, after *Config) []yamldoc.Problem {
 	})
 }
 
-// Changes lists the names of keys or sinks by change. The content of key files and secret files is ignored.
+// Changes lists the names of keys, admin tokens or sinks by change. The content of key files and secret files is ignored.
 type Changes struct {
 	Added, Changed, Removed []string
 	Kept                    int
@@ -38,6 +38,11 @@ type Changes struct {
 // DiffKeys compares the API keys of two configurations.
 func DiffKeys(before, after *Config) Changes {
 	return diffNamed(before.Auth.Keys, after.Auth.Keys, func(k Key) string { return k.Name })
+}
+
+// DiffAdminTokens compares the admin tokens of two configurations.
+func DiffAdminTokens(before, after *Config) Changes {
+	return diffNamed(before.Admin.Tokens, after.Admin.Tokens, func(t AdminToken) string { return t.Name })
 }
 
 // DiffSinks compares the sinks of two configurations.

@@ -45,6 +45,16 @@ func TestDiffKeys(t *testing.T) {
 	}
 }
 
+func TestDiffAdminTokens(t *testing.T) {
+	of := func(tokens ...config.AdminToken) *config.Config { return &config.Config{Admin: config.Admin{Tokens: tokens}} }
+	before := of(config.AdminToken{Name: "goes"}, config.AdminToken{Name: "other", Role: "operator"})
+	after := of(config.AdminToken{Name: "other", Role: "viewer"}, config.AdminToken{Name: "comes"})
+	want := config.Changes{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}}
+	if got := config.DiffAdminTokens(before, after); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
 // A warning is new once, wherever it is in the file.
 func TestNewWarnings(t *testing.T) {
 	w := func(line int, path, text string) yamldoc.Problem {

@@ -82,6 +82,24 @@ func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]strin
 	return names, nil
 }
 
+// OtherNodesWithoutSink returns for each sink the names of other nodes whose configuration does not have it.
+func (r *Reporter) OtherNodesWithoutSink(ctx context.Context, sinks []string) (map[string][]string, error) {
+	records, err := r.readNodes(ctx)
+	missing := make(map[string][]string)
+	for i := range records {
+		n := &records[i]
+		if n.Name == r.opts.Node || n.Sinks == nil {
+			continue
+		}
+		for _, sink := range sinks {
+			if !slices.Contains(n.Sinks, sink) {
+				missing[sink] = append(missing[sink], n.Name)
+			}
+		}
+	}
+	return missing, err
+}
+
 // compareNodes compares names such as node-2 and node-10 by their numbers.
 func compareNodes(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 

@@ -132,6 +132,10 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	if note := sinkProblem(s); note != "" {
 		list = append(list, s.Name+": "+note)
 	}
+	if len(s.MissingOn) > 0 {
+		list = append(list, fmt.Sprintf("%s: not configured on %s, so it may get no new events; give all nodes the same configuration",
+			s.Name, relay.Truncate(strings.Join(s.MissingOn, ", "), maxNodesLength)))
+	}
 	if n := len(s.FailingAccounts); n > 0 {
 		list = append(list, fmt.Sprintf("%s: the destination fails for %s (%s), whose deliveries are postponed", s.Name,
 			term.Pluralize(n, "account"), relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxAccountsLength)))
@@ -142,6 +146,9 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	}
 	return list
 }
+
+// maxNodesLength is the maximum length of a list of nodes in a note, in bytes.
+const maxNodesLength = 100
 
 // maxAccountsLength is the maximum length of a list of accounts in a note, in bytes.
 const maxAccountsLength = 100

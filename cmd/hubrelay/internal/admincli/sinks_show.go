@@ -73,6 +73,9 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	if !s.LastSuccessAt.IsZero() {
 		line("last success", fmt.Sprintf("%s (%s ago)", formatTime(s.LastSuccessAt), term.FormatAgo(s.LastSuccessAt)))
 	}
+	if len(s.MissingOn) > 0 {
+		line("nodes", "not configured on "+strings.Join(s.MissingOn, ", "))
+	}
 	if len(s.FailingAccounts) > 0 {
 		line("failing accounts", strings.Join(s.FailingAccounts, ", "))
 	}

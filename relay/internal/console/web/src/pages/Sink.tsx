@@ -124,6 +124,18 @@ function Plots({ sink }: { sink: string }) {
   );
 }
 
+function MissingOn({ nodes }: { nodes: string[] }) {
+  if (nodes.length === 0) return null;
+  return (
+    <div class="notice warn">
+      <p>
+        <strong>The sink is not configured on {nodes.join(', ')}</strong>, so it may get no new events. Give all nodes
+        the same configuration.
+      </p>
+    </div>
+  );
+}
+
 function FailingAccounts({ accounts }: { accounts: string[] }) {
   if (accounts.length === 0) return null;
   return (
@@ -161,6 +173,7 @@ function Status({ sink: s }: { sink: Sink }) {
           </p>
         </div>
       ) : null}
+      <MissingOn nodes={s.missing_on ?? []} />
       <FailingAccounts accounts={s.failing_accounts ?? []} />
       <section aria-label="Numbers">
         <Facts
