@@ -1,11 +1,18 @@
 package adminserver
 
 import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 func TestReplayRequest_Selects(t *testing.T) {
@@ -35,5 +42,23 @@ func TestReplayRequest_Selects(t *testing.T) {
 	}
 	if _, err := newReplaySelection(adminapi.ReplayRequest{EventIDs: []string{"x"}}, time.Now()); err == nil {
 		t.Error("an ID that is none was accepted")
+	}
+}
+
+// interruptedSinks lose Redis during a replay.
+type interruptedSinks struct{ Sinks }
+
+func (interruptedSinks) ReplaySink(context.Context, string, replay.Selection) (replay.Result, error) {
+	return replay.Result{Scheduled: 5, Next: "12-3"}, redisconn.WrapError("read the log", io.EOF)
+}
+
+func TestReplaySink_Interrupted(t *testing.T) {
+	t.Parallel()
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest(http.MethodPost, "/api/sinks/hook/replay", strings.NewReader(`{"after":"1h"}`))
+	r.Host = ""
+	newOpen(Options{Sinks: interruptedSinks{}}).ServeHTTP(w, r)
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "5 were scheduled before: continue after 12-3") {
+		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 }

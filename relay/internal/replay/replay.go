@@ -112,8 +112,7 @@ type Result struct {
 	Waiting int
 	// Complete is false if the log does not contain everything after the requested position.
 	Complete bool
-	// Next is the position at which a replay that ended with [store.ErrFull] or [redisconn.ErrFull] can continue. It is set only
-	// if the log has one partition.
+	// Next is the position at which a replay that ended with an error can continue. It is set only if the log has one partition.
 	Next string
 }
 
@@ -137,6 +136,7 @@ func (r Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 			return result, fmt.Errorf("replay partition %d of the log: %w", partition, err)
 		}
 	}
+	result.Next = ""
 	if q.DryRun {
 		return result, nil
 	}
@@ -165,13 +165,15 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 	result.Complete = result.Complete && complete
 	var size eventlog.ReadSize
 	for {
+		if q.Partitions == 1 {
+			result.Next = after
+		}
 		start := time.Now()
 		page, err := r.Log.Range(ctx, partition, after, size.NextCount(maxPageSize))
 		if err != nil || len(page) == 0 {
 			return err
 		}
 		more, largest := true, 0
-		before := after
 		after = page[len(page)-1].Cursor
 		var matching []relay.Notification
 		for _, n := range page {
@@ -186,10 +188,8 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 		}
 		size.Record(largest)
 		processed, err := r.schedulePage(ctx, q, partition, matching, result)
-		if (errors.Is(err, store.ErrFull) || errors.Is(err, redisconn.ErrFull)) && q.Partitions == 1 {
-			if result.Next = before; processed > 0 {
-				result.Next = matching[processed-1].Cursor
-			}
+		if err != nil && processed > 0 && q.Partitions == 1 {
+			result.Next = matching[processed-1].Cursor
 		}
 		if err != nil || !more {
 			return err
