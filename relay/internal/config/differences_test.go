@@ -46,7 +46,9 @@ func TestDiffKeys(t *testing.T) {
 }
 
 func TestDiffAdminTokens(t *testing.T) {
-	of := func(tokens ...config.AdminToken) *config.Config { return &config.Config{Admin: config.Admin{Tokens: tokens}} }
+	of := func(tokens ...config.AdminToken) *config.Config {
+		return &config.Config{Admin: config.Admin{Tokens: tokens}}
+	}
 	before := of(config.AdminToken{Name: "goes"}, config.AdminToken{Name: "other", Role: "operator"})
 	after := of(config.AdminToken{Name: "other", Role: "viewer"}, config.AdminToken{Name: "comes"})
 	want := config.Changes{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}}
