@@ -24,7 +24,7 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 		Long: `Deletes the events of an account: from the log, the queues, open digests and scheduled retries of all sinks,
 the dead letters, and the quarantine. It waits until the embedded Redis has rewritten its file. Then it
 prints what it cannot delete. This cannot be undone. Revoke the keys of the account first. Otherwise new
-events may arrive.
+events may arrive. If the command is interrupted, repeat it.
 
 ` + adminHelp,
 		Example: "  hubrelay accounts erase acme --yes",
