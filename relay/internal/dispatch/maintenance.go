@@ -12,7 +12,7 @@ import (
 func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string) error {
 	complete, err := d.opts.Log.HasRangeAfter(ctx, d.opts.Partition, position)
 	if err == nil && !complete {
-		d.opts.Logger.ErrorContext(ctx, "the log may no longer have all entries for a sink, unless the missing ones were of an erased account",
+		d.opts.Logger.ErrorContext(ctx, "the log no longer has all entries for a sink: they are lost, or were of an erased account",
 			"sink", sink, "partition", d.opts.Partition, "position", position)
 	}
 	return err

@@ -59,6 +59,8 @@ type tailReader struct {
 	recentEntries []entryRef
 	// readCount is the number of entries to request next.
 	readCount int
+	// expectsMore means that the last read was full.
+	expectsMore bool
 	// verifiedAt is when position was last compared with the log.
 	verifiedAt time.Time
 	// connectsSeen is the number of connections of other readers at that time, or -1 if position must be verified
@@ -130,6 +132,7 @@ func (t *tailReader) run(ctx context.Context, from string, added int64) error {
 		if ctx.Err() != nil {
 			break
 		}
+		t.l.recordBehind(t.partition, false) // publishing to other partitions continues
 		t.l.conn.Logger().WarnContext(ctx, "reading the log failed",
 			"partition", t.partition, "position", t.position, "error", redisconn.WrapError(readLogOperation, err))
 		t.connectsSeen = -1

@@ -3,6 +3,7 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -48,7 +49,11 @@ func (t *tailReader) closeConn() {
 
 // read waits for entries after the position. It returns true if more entries may be available already.
 func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more bool, err error) {
-	entries, truncated, err := t.conn.ReadStream(t.key, t.position, t.readCount, tailBlockTime, maxReplyBytes)
+	block := tailBlockTime
+	if t.expectsMore { // if there is no more, this reader is not behind
+		block = time.Millisecond
+	}
+	entries, truncated, err := t.conn.ReadStream(t.key, t.position, t.readCount, block, maxReplyBytes)
 	if err != nil {
 		t.closeConn()
 		redisconn.ReloadSlots(ctx, t.l.conn.Readers()) // the slot may have moved
@@ -58,6 +63,7 @@ func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more 
 		t.closeConn()
 	}
 	more = truncated || len(entries) == t.readCount
+	t.expectsMore = more
 	t.readCount = nextCount(t.readCount, entries)
 	return ToNotifications(entries), more, nil
 }
