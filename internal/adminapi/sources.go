@@ -24,8 +24,8 @@ type Source struct {
 	// Resumes reports whether the upstream provides cursors, so no events are lost while the source is not read.
 	Resumes     bool      `json:"resumes"`
 	LastEventAt time.Time `json:"last_event_at,omitzero"`
-	// Stored, Quarantined and Returned count events: those that were stored in the log, invalid ones, and those of this relay that
-	// returned through a loop and were discarded.
+	// Stored is the number of events that were stored in the log, and Quarantined the number of invalid ones. Returned is the number
+	// of events of this relay that returned through a loop and were discarded.
 	Stored      int64 `json:"stored"`
 	Quarantined int64 `json:"quarantined"`
 	Returned    int64 `json:"returned"`

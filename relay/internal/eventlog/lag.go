@@ -43,21 +43,21 @@ func (l *Log) WatchLag(ctx context.Context, read ReadPositions, report func(part
 	}
 }
 
-// IsBehind reports whether a reader of this node has not reached the end of its partition for a time, because events are stored
+// IsLagging reports whether a reader of this node has not reached the end of its partition for a time, because events are stored
 // faster than it reads them. Unlike the lag, it does not depend on clocks.
-func (l *Log) IsBehind(span time.Duration) bool {
-	for i := range l.behindSince {
-		if since := l.behindSince[i].Load(); since != nil && time.Since(*since) >= span {
+func (l *Log) IsLagging(span time.Duration) bool {
+	for i := range l.laggingSince {
+		if since := l.laggingSince[i].Load(); since != nil && time.Since(*since) >= span {
 			return true
 		}
 	}
 	return false
 }
 
-// recordBehind records whether the reader of a partition expects more entries at once.
-func (l *Log) recordBehind(partition int, isBehind bool) {
-	switch since := &l.behindSince[partition]; {
-	case !isBehind:
+// recordLagging records whether the reader of a partition expects more entries at once.
+func (l *Log) recordLagging(partition int, isLagging bool) {
+	switch since := &l.laggingSince[partition]; {
+	case !isLagging:
 		since.Store(nil)
 	case since.Load() == nil:
 		now := time.Now()

@@ -28,16 +28,16 @@ var (
 
 // Log is the log of all partitions. It may be used concurrently.
 type Log struct {
-	conn        *redisconn.Conn
-	keys        keyspace.Space
-	groupCommit groupCommit
-	searched    ReadSize
-	behindSince []atomic.Pointer[time.Time] // by partition, see IsBehind
+	conn         *redisconn.Conn
+	keys         keyspace.Space
+	groupCommit  groupCommit
+	searched     ReadSize
+	laggingSince []atomic.Pointer[time.Time] // by partition, see IsLagging
 }
 
 // New returns the log.
 func New(c *redisconn.Conn, keys keyspace.Space) *Log {
-	l := &Log{conn: c, keys: keys, behindSince: make([]atomic.Pointer[time.Time], keys.Partitions())}
+	l := &Log{conn: c, keys: keys, laggingSince: make([]atomic.Pointer[time.Time], keys.Partitions())}
 	l.groupCommit.flush = l.flushBatch
 	return l
 }

@@ -277,8 +277,8 @@ func TestTail_ReportsTrimWhileLagging(t *testing.T) {
 	}
 }
 
-// A reader is behind from a full read until it reaches the end.
-func TestTail_IsBehind(t *testing.T) {
+// A reader lags from a full read until it reaches the end.
+func TestTail_IsLagging(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	mustAppend(t, b, notifications("h", 1, 600)...)
@@ -289,14 +289,14 @@ func TestTail_IsBehind(t *testing.T) {
 	go func() {
 		done <- tailFrom(ctx, b, 0, "0-0", func(batch Batch) {
 			r.add(batch)
-			reads <- b.IsBehind(0)
+			reads <- b.IsLagging(0)
 		})
 	}()
 	if first, second := <-reads, <-reads; !first || second {
-		t.Errorf("behind after the first read: %t, after the second: %t", first, second)
+		t.Errorf("lags after the first read: %t, after the second: %t", first, second)
 	}
-	if b.IsBehind(time.Hour) {
-		t.Error("behind for an hour")
+	if b.IsLagging(time.Hour) {
+		t.Error("lags for an hour")
 	}
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) {

@@ -81,8 +81,8 @@ type PublisherOptions struct {
 	Quotas Quotas
 	// Room is the room in the storage. Nil means that there is always room.
 	Room Room
-	// IsBehind reports whether the readers of the log have been behind its end for a time. It may be nil.
-	IsBehind func(span time.Duration) bool
+	// IsLagging reports whether a reader of the log has lagged for a time. It may be nil.
+	IsLagging func(span time.Duration) bool
 	// Accepted is called with the topic of each stored notification, except for repeats. It is called concurrently and
 	// does not block. It may be nil.
 	Accepted func(topic string)
@@ -92,9 +92,8 @@ type PublisherOptions struct {
 // memory as its text.
 const largeBody = 32 << 10
 
-// maxBehind is the time for which the readers of the log may be behind its end before a publisher that sends most of the events is
-// rejected. Otherwise the events of others would be late on streams and in sinks.
-const maxBehind = 250 * time.Millisecond
+// maxLag is the time for which a reader of the log may lag before a publisher that sends most of the events is rejected. Otherwise the events of others would be late on streams and in sinks.
+const maxLag = 250 * time.Millisecond
 
 // Publisher validates and stores publications. It may be used concurrently.
 type Publisher struct {
@@ -108,8 +107,8 @@ func NewPublisher(o PublisherOptions) *Publisher {
 	if o.Room == nil {
 		o.Room = endlessRoom{}
 	}
-	if o.IsBehind == nil {
-		o.IsBehind = func(time.Duration) bool { return false }
+	if o.IsLagging == nil {
+		o.IsLagging = func(time.Duration) bool { return false }
 	}
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
@@ -142,9 +141,9 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.opts.Room.CheckPublisher(client); err != nil {
 		return nil, err
 	}
-	if pub.opts.IsBehind(maxBehind) && pub.opts.Room.IsLoud(client) {
-		return nil, relay.NewError(relay.CodeRateLimiting, "the streams of the relay are behind, and this account sends most of the "+
-			"events; nothing was stored, try again in 1 s").WithExtra("per", "account")
+	if pub.opts.IsLagging(maxLag) && pub.opts.Room.IsLoud(client) {
+		return nil, relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and this account sends most of the events; "+
+			"nothing was stored, try again in 1 s").WithExtra("per", "account")
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
 	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {

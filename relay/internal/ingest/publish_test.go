@@ -198,22 +198,22 @@ type loudRoom struct{ endlessRoom }
 
 func (loudRoom) IsLoud(string) bool { return true }
 
-// While the readers of the log are behind, only publishers are rejected that send most of the events.
-func TestPublish_ReadersBehind(t *testing.T) {
+// While a reader of the log lags, only publishers are rejected that send most of the events.
+func TestPublish_LaggingReaders(t *testing.T) {
 	t.Parallel()
 	store := openStores(t, redistest.Start(t), 1)
 	for name, tt := range map[string]struct {
-		room   Room
-		behind time.Duration
-		want   relay.Code
+		room Room
+		lag  time.Duration
+		want relay.Code
 	}{
-		"behind, loud":    {loudRoom{}, maxBehind, relay.CodeRateLimiting},
-		"behind, quiet":   {endlessRoom{}, time.Hour, ""},
-		"not long behind": {loudRoom{}, maxBehind - 1, ""},
+		"lags, loud":    {loudRoom{}, maxLag, relay.CodeRateLimiting},
+		"lags, quiet":   {endlessRoom{}, time.Hour, ""},
+		"lags not long": {loudRoom{}, maxLag - 1, ""},
 	} {
 		pub := NewPublisher(PublisherOptions{
 			Decoder: newDecoder(t), Log: store.log, Room: tt.room,
-			IsBehind: func(span time.Duration) bool { return tt.behind >= span },
+			IsLagging: func(span time.Duration) bool { return tt.lag >= span },
 		})
 		_, err := pub.Publish(t.Context(), publication("", item(0)))
 		var rejected *relay.Error
