@@ -209,8 +209,12 @@ func renameFields(comments map[string]string) {
 				names[field.Name] = "`" + name + "`"
 			}
 		}
+		path := of.PkgPath() + "." + of.Name()
+		keys := []string{path}
 		for field := range names {
-			key := of.PkgPath() + "." + of.Name() + "." + field
+			keys = append(keys, path+"."+field)
+		}
+		for _, key := range keys {
 			isFirst := true
 			comments[key] = word.ReplaceAllStringFunc(comments[key], func(name string) string {
 				// Further on, these are words.

@@ -106,7 +106,7 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 			err = backlogFullError(result.Scheduled, "fix the destination and wait until the backlog shrinks, or "+
 				"increase backlog, then continue after "+result.Next)
 		}
-	case errors.Is(err, redisconn.ErrUnavailable) && result.Scheduled > 0 && result.Next != "":
+	case errors.Is(err, redisconn.ErrUnavailable) && result.Scheduled > 0 && result.Next != "" && !request.DryRun:
 		err = relay.NewError(relay.CodeNotReady, fmt.Sprintf("the relay could not reach Redis; %d were scheduled before: continue "+
 			"after %s", result.Scheduled, result.Next)).WithExtra("replayed", result.Scheduled)
 	}

@@ -78,6 +78,12 @@ func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string
 		end = "(" + f.After
 	}
 	for began := time.Now(); ; {
+		if end != "+" { // XREVRANGE would search all entries if they are after end
+			older, err := s.client.XRangeN(ctx, s.key, "-", end, 1).Result()
+			if err != nil || len(older) == 0 {
+				return list, "", redisconn.WrapError("search the audit log", err)
+			}
+		}
 		page, err := s.client.XRevRangeN(ctx, s.key, end, "-", pageLen).Result()
 		if err != nil {
 			return nil, "", redisconn.WrapError("search the audit log", err)

@@ -130,7 +130,7 @@ const (
 // ResyncReason is the reason for a resync.
 type ResyncReason string
 
-// The causes of a resync.
+// The reasons of a resync.
 const (
 	ResyncCursor ResyncReason = "cursor" // entries after its cursor are no longer in the log
 	ResyncLog    ResyncReason = "log"    // the log lost entries before this node read them

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -63,15 +64,16 @@ type Room interface {
 	CheckPublisher(name string) error
 	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
 	TakeRoom(name string, bytes int64) error
-	// IsLoud reports whether a publisher sends most of the bytes, and others publish too.
-	IsLoud(name string) bool
+	// CountRequest counts the bytes of a request, and reports whether its publisher sends much more than others.
+	CountRequest(name string, bytes int64) (isLoud bool)
 }
 
 type endlessRoom struct{}
 
 func (endlessRoom) CheckPublisher(string) error  { return nil }
 func (endlessRoom) TakeRoom(string, int64) error { return nil }
-func (endlessRoom) IsLoud(string) bool           { return false }
+
+func (endlessRoom) CountRequest(string, int64) (isLoud bool) { return false }
 
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
@@ -92,7 +94,8 @@ type PublisherOptions struct {
 // memory as its text.
 const largeBody = 32 << 10
 
-// maxLag is the time for which a reader of the log may lag before a publisher that sends most of the events is rejected. Otherwise the events of others would be late on streams and in sinks.
+// maxLag is the time for which a reader of the log may lag before a loud publisher is rejected. Otherwise the events of others
+// would be late on streams.
 const maxLag = 250 * time.Millisecond
 
 // Publisher validates and stores publications. It may be used concurrently.
@@ -141,9 +144,10 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.opts.Room.CheckPublisher(client); err != nil {
 		return nil, err
 	}
-	if pub.opts.IsLagging(maxLag) && pub.opts.Room.IsLoud(client) {
-		return nil, relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and this account sends most of the events; "+
-			"nothing was stored, try again in 1 s").WithExtra("per", "account")
+	if pub.opts.Room.CountRequest(client, int64(len(p.Body))) && pub.opts.IsLagging(maxLag) {
+		kind, _, _ := strings.Cut(client, " ")
+		return nil, relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and this "+kind+" sends more than others; "+
+			"nothing was stored, try again in 1 s").WithExtra("per", kind)
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
 	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {

@@ -196,7 +196,7 @@ func TestPublish_QuotaUnavailable(t *testing.T) {
 
 type loudRoom struct{ endlessRoom }
 
-func (loudRoom) IsLoud(string) bool { return true }
+func (loudRoom) CountRequest(string, int64) (isLoud bool) { return true }
 
 // While a reader of the log lags, only publishers are rejected that send most of the events.
 func TestPublish_LaggingReaders(t *testing.T) {

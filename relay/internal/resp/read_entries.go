@@ -17,7 +17,7 @@ const rangeBuffer = 32 << 10
 var errStopReading = errors.New("the rest of the reply is not needed")
 
 // ReadEntriesBack returns up to count entries of a stream from end back to its beginning, see [ReadEntries]. end is as in
-// XREVRANGE. It first excludes that all entries are after end, because XREVRANGE then searches the whole stream.
+// XREVRANGE. It first checks that there is an entry up to end, because XREVRANGE would otherwise search the whole stream.
 func ReadEntriesBack(
 	ctx context.Context, client redis.UniversalClient, maxBytes int, key, end string, count int,
 ) ([]Entry, error) {

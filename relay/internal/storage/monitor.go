@@ -161,7 +161,7 @@ func (m *Monitor) Measure(ctx context.Context) {
 	m.opts.Observer.StorageUsed(ratio, full)
 	switch {
 	case full:
-		m.full.Store(NewFullError(fmt.Sprintf("the storage of the relay is full (%.0f %%)", math.Floor(ratio*100))))
+		m.full.Store(NewFullError(fmt.Sprintf("the storage of the relay is full (%.0f%%)", math.Floor(ratio*100))))
 		if time.Since(m.logged) >= logInterval { // not each time, because a full storage can change its state often
 			m.logged, m.isReported = time.Now(), true
 			m.opts.Log.Error("storage is full, publishing is stopped: "+advice, "used_bytes", memory.Used, "max_bytes", memory.Max)

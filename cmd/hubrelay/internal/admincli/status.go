@@ -45,7 +45,7 @@ func printStatus(std term.Streams, s *adminapi.Status) error {
 	line("ready", ready)
 	storage := term.FormatBytes(s.Storage.UsedBytes) + " used, no limit"
 	if s.Storage.MaxBytes > 0 {
-		storage = fmt.Sprintf("%s of %s used (%d %%)", term.FormatBytes(s.Storage.UsedBytes), term.FormatBytes(s.Storage.MaxBytes),
+		storage = fmt.Sprintf("%s of %s used (%d%%)", term.FormatBytes(s.Storage.UsedBytes), term.FormatBytes(s.Storage.MaxBytes),
 			100*s.Storage.UsedBytes/s.Storage.MaxBytes)
 	}
 	line("storage", storage)

@@ -372,7 +372,7 @@ function Steps({ tasks }: { tasks: Schemas['JobTask'][] }) {
           <div class="line">
             <strong>{t.caption}</strong>
             <State state={t.state.current} />
-            <span>{t.progress} %</span>
+            <span>{t.progress}%</span>
             {t.total ? (
               <span class="muted">
                 {bytes(t.bytes ?? 0)} of {bytes(t.total)}
