@@ -186,51 +186,55 @@ func newSchemas(t *testing.T) *schemas {
 
 // renameFields replaces the names of fields in the comments of their type by those in JSON.
 func renameFields(comments map[string]string) {
-	word := regexp.MustCompile(`\b[A-Z]\w+`)
-	done := make(map[reflect.Type]bool)
-	var rename func(of reflect.Type)
-	rename = func(of reflect.Type) {
-		switch of.Kind() {
-		case reflect.Pointer, reflect.Slice, reflect.Map:
-			rename(of.Elem())
-			return
-		case reflect.Struct:
-		default:
-			return
-		}
-		if done[of] {
-			return
-		}
-		done[of] = true
+	structs := make(map[reflect.Type]bool)
+	for _, op := range adminapi.Operations() {
+		request, response := op.Types()
+		addStructs(structs, request)
+		addStructs(structs, response)
+	}
+	for of := range structs {
 		names := make(map[string]string)
 		for _, field := range reflect.VisibleFields(of) {
-			rename(field.Type)
 			if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
 				names[field.Name] = "`" + name + "`"
 			}
 		}
 		path := of.PkgPath() + "." + of.Name()
-		keys := []string{path}
+		comments[path] = replaceNames(comments[path], names)
 		for field := range names {
-			keys = append(keys, path+"."+field)
-		}
-		for _, key := range keys {
-			isFirst := true
-			comments[key] = word.ReplaceAllStringFunc(comments[key], func(name string) string {
-				// Further on, these are words.
-				isWord := !isFirst && (name == "ID" || name == "IDs" || name == "URL")
-				if isFirst = false; isWord {
-					return name
-				}
-				return cmp.Or(names[name], name)
-			})
+			comments[path+"."+field] = replaceNames(comments[path+"."+field], names)
 		}
 	}
-	for _, op := range adminapi.Operations() {
-		request, response := op.Types()
-		rename(request)
-		rename(response)
+}
+
+// addStructs adds the structs that a type consists of.
+func addStructs(structs map[reflect.Type]bool, of reflect.Type) {
+	switch of.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		addStructs(structs, of.Elem())
+	case reflect.Struct:
+		if structs[of] {
+			return
+		}
+		structs[of] = true
+		for _, field := range reflect.VisibleFields(of) {
+			addStructs(structs, field.Type)
+		}
 	}
+}
+
+var capitalized = regexp.MustCompile(`\b[A-Z]\w+`)
+
+func replaceNames(comment string, names map[string]string) string {
+	isFirst := true
+	return capitalized.ReplaceAllStringFunc(comment, func(name string) string {
+		// Only at the beginning, these are names of fields.
+		isWord := !isFirst && (name == "ID" || name == "IDs" || name == "URL")
+		if isFirst = false; isWord {
+			return name
+		}
+		return cmp.Or(names[name], name)
+	})
 }
 
 // schemaOf returns a schema and adds the definitions that it refers to.

@@ -29,8 +29,8 @@ func listConnections(
 	}
 	for _, p := range page {
 		one := adminapi.Connection{
-			HubID: p.Hub, AccountID: p.Account, Key: p.Key, Address: p.Remote, Type: "websocket",
-			ConnectedAt: p.Since.UTC().Truncate(time.Millisecond), Topics: []string{}, QueuedBytes: p.Queued,
+			HubID: p.Hub, AccountID: p.Account, Key: p.Key, Address: p.Address, Type: "websocket",
+			ConnectedAt: p.ConnectedAt.UTC().Truncate(time.Millisecond), Topics: []string{}, QueuedBytes: p.Queued,
 			State: string(p.State),
 		}
 		if p.SSE {

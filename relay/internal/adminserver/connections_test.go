@@ -19,10 +19,10 @@ func (f *fakeConnections) Connections(s clients.Selection) ([]clients.Connection
 	}
 	return []clients.ConnectionInfo{
 		{
-			Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123),
+			Hub: "h", Key: "k", Address: "192.0.2.1:5", ConnectedAt: time.UnixMilli(1_795_000_000_123),
 			Topics: "job.*,!job.created", Queued: 7, State: clients.ConnectionLive,
 		},
-		{Account: "*", Key: "k", Remote: "192.0.2.1:6", SSE: true, State: clients.ConnectionClosing},
+		{Account: "*", Key: "k", Address: "192.0.2.1:6", SSE: true, State: clients.ConnectionClosing},
 	}, "42", nil
 }
 

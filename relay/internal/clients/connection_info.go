@@ -17,14 +17,14 @@ type ConnectionInfo struct {
 	Hub string
 	// Account is the account of an account stream, "*" for all. Account and Topics are unknown while a client
 	// closes.
-	Account string
-	Key     string
-	Remote  string
-	SSE     bool // an event stream, otherwise a websocket
-	Since   time.Time
-	Topics  string
-	Queued  int // bytes in its write queue
-	State   ConnectionState
+	Account     string
+	Key         string
+	Address     string
+	SSE         bool // an event stream, otherwise a websocket
+	ConnectedAt time.Time
+	Topics      string
+	Queued      int // bytes in its write queue
+	State       ConnectionState
 }
 
 // ConnectionState is the phase of a client.
@@ -113,8 +113,8 @@ func (s *Server) describeConnection(c *connection) (one ConnectionInfo, connecte
 		return one, false
 	}
 	one = ConnectionInfo{
-		Hub: c.lease.hub, Key: c.key, Remote: conn.RemoteAddr().String(), SSE: c.format&frame.SSE != 0,
-		Since: c.opened, Queued: queued, State: ConnectionReplaying,
+		Hub: c.lease.hub, Key: c.key, Address: conn.RemoteAddr().String(), SSE: c.format&frame.SSE != 0,
+		ConnectedAt: c.opened, Queued: queued, State: ConnectionReplaying,
 	}
 	account, topics := "", ""
 	switch g := s.index.groupOf(c); {

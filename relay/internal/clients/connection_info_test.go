@@ -30,7 +30,7 @@ func TestConnections(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	n := startNode(t, Options{}, nil)
-	remotes := []string{
+	addresses := []string{
 		n.dial(t, "hub=h&key=k1").LocalAddr().String(),
 		n.dial(t, "account=a&key=k2&topics=job.*,!job.created").LocalAddr().String(),
 	}
@@ -50,11 +50,11 @@ func TestConnections(t *testing.T) {
 		t.Fatalf("%d connections: %+v", len(list), list)
 	}
 	for i := range list {
-		if list[i].Since.Before(began) || list[i].Since.After(time.Now()) ||
-			i < len(remotes) && list[i].Remote != remotes[i] {
+		if list[i].ConnectedAt.Before(began) || list[i].ConnectedAt.After(time.Now()) ||
+			i < len(addresses) && list[i].Address != addresses[i] {
 			t.Errorf("%+v", list[i])
 		}
-		list[i].Since, list[i].Remote = time.Time{}, ""
+		list[i].ConnectedAt, list[i].Address = time.Time{}, ""
 	}
 	want := []ConnectionInfo{
 		{Hub: "h", Key: "k1", Topics: "*", State: ConnectionLive},

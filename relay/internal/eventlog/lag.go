@@ -44,7 +44,7 @@ func (l *Log) WatchLag(ctx context.Context, read ReadPositions, report func(part
 }
 
 // IsLagging reports whether a reader of this node has not reached the end of its partition for a time, because events are stored
-// faster than it reads them. Unlike the lag, it does not depend on clocks.
+// faster than it reads them. Unlike [Log.WatchLag], it does not compare the clocks of this node and of Redis.
 func (l *Log) IsLagging(span time.Duration) bool {
 	for i := range l.laggingSince {
 		if since := l.laggingSince[i].Load(); since != nil && time.Since(*since) >= span {

@@ -59,8 +59,6 @@ type tailReader struct {
 	recentEntries []entryRef
 	// readCount is the number of entries to request next.
 	readCount int
-	// expectsMore means that the last read was full.
-	expectsMore bool
 	// verifiedAt is when position was last compared with the log.
 	verifiedAt time.Time
 	// connectsSeen is the number of connections of other readers at that time, or -1 if position must be verified

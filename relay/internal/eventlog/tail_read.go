@@ -50,7 +50,7 @@ func (t *tailReader) closeConn() {
 // read waits for entries after the position. It returns true if more entries may be available already.
 func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more bool, err error) {
 	block := tailBlockTime
-	if t.expectsMore { // if there is no more, this reader does not lag
+	if t.l.laggingSince[t.partition].Load() != nil { // if there is no more, this reader does not lag
 		block = time.Millisecond
 	}
 	entries, truncated, err := t.conn.ReadStream(t.key, t.position, t.readCount, block, maxReplyBytes)
@@ -63,7 +63,6 @@ func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more 
 		t.closeConn()
 	}
 	more = truncated || len(entries) == t.readCount
-	t.expectsMore = more
 	t.readCount = nextCount(t.readCount, entries)
 	return ToNotifications(entries), more, nil
 }

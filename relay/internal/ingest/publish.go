@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"runtime"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -64,16 +63,12 @@ type Room interface {
 	CheckPublisher(name string) error
 	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
 	TakeRoom(name string, bytes int64) error
-	// CountRequest counts the bytes of a request, and reports whether its publisher sends much more than others.
-	CountRequest(name string, bytes int64) (isLoud bool)
 }
 
 type endlessRoom struct{}
 
 func (endlessRoom) CheckPublisher(string) error  { return nil }
 func (endlessRoom) TakeRoom(string, int64) error { return nil }
-
-func (endlessRoom) CountRequest(string, int64) (isLoud bool) { return false }
 
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
@@ -103,6 +98,7 @@ type Publisher struct {
 	opts PublisherOptions
 	// decoding has an element for each large body that is being decoded.
 	decoding chan struct{}
+	loudness *loudness
 }
 
 // NewPublisher returns a publisher that stores what the decoder accepts in the log, within the quotas.
@@ -116,7 +112,7 @@ func NewPublisher(o PublisherOptions) *Publisher {
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
 	}
-	return &Publisher{opts: o, decoding: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	return &Publisher{opts: o, decoding: make(chan struct{}, runtime.GOMAXPROCS(0)), loudness: newLoudness()}
 }
 
 func (pub *Publisher) decode(p Publication) ([]relay.Notification, *relay.Error) {
@@ -144,10 +140,8 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.opts.Room.CheckPublisher(client); err != nil {
 		return nil, err
 	}
-	if pub.opts.Room.CountRequest(client, int64(len(p.Body))) && pub.opts.IsLagging(maxLag) {
-		kind, _, _ := strings.Cut(client, " ")
-		return nil, relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and this "+kind+" sends more than others; "+
-			"nothing was stored, try again in 1 s").WithExtra("per", kind)
+	if pub.loudness.countRequest(client, len(p.Body)) && pub.opts.IsLagging(maxLag) {
+		return nil, newLagError(p)
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
 	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {
@@ -285,10 +279,24 @@ func storedSize(ns []relay.Notification) (size int64) {
 
 // clientOf returns the client whose idempotency keys and stored bytes share a limit: the account, or the API key if it has none.
 func clientOf(p Publication) string {
-	if p.Account == "" || p.AnyAccount {
+	if kindOf(p) == quota.KindKey {
 		return "key " + p.KeyName
 	}
 	return "account " + p.Account
+}
+
+func kindOf(p Publication) quota.Kind {
+	if p.Account == "" || p.AnyAccount {
+		return quota.KindKey
+	}
+	return quota.KindAccount
+}
+
+// newLagError rejects a request of a loud publisher.
+func newLagError(p Publication) *relay.Error {
+	kind := string(kindOf(p))
+	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and this "+kind+" sends more than others; "+
+		"nothing was stored, try again in 1 s").WithExtra("per", kind)
 }
 
 // requestDigest returns a hash of the content of a request. The charset does not matter.

@@ -194,28 +194,27 @@ func TestPublish_QuotaUnavailable(t *testing.T) {
 	}
 }
 
-type loudRoom struct{ endlessRoom }
-
-func (loudRoom) CountRequest(string, int64) (isLoud bool) { return true }
-
-// While a reader of the log lags, only publishers are rejected that send most of the events.
+// While a reader of the log lags, only loud publishers are rejected.
 func TestPublish_LaggingReaders(t *testing.T) {
 	t.Parallel()
 	store := openStores(t, redistest.Start(t), 1)
 	for name, tt := range map[string]struct {
-		room Room
+		sent int
 		lag  time.Duration
 		want relay.Code
 	}{
-		"lags, loud":    {loudRoom{}, maxLag, relay.CodeRateLimiting},
-		"lags, quiet":   {endlessRoom{}, time.Hour, ""},
-		"lags not long": {loudRoom{}, maxLag - 1, ""},
+		"lags, loud":    {2 * loudBytes, maxLag, relay.CodeRateLimiting},
+		"lags, quiet":   {0, time.Hour, ""},
+		"lags not long": {2 * loudBytes, maxLag - 1, ""},
 	} {
 		pub := NewPublisher(PublisherOptions{
-			Decoder: newDecoder(t), Log: store.log, Room: tt.room,
+			Decoder: newDecoder(t), Log: store.log,
 			IsLagging: func(span time.Duration) bool { return tt.lag >= span },
 		})
-		_, err := pub.Publish(t.Context(), publication("", item(0)))
+		p := publication("", item(0))
+		pub.loudness.countRequest("account other", 1)
+		pub.loudness.countRequest(clientOf(p), tt.sent)
+		_, err := pub.Publish(t.Context(), p)
 		var rejected *relay.Error
 		code := relay.Code("")
 		if errors.As(err, &rejected) {

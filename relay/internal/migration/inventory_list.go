@@ -38,7 +38,7 @@ type ListedInstance struct {
 
 // Servers returns the servers of this node's inventory file with their current instances, to configure a driver.
 // If Redis has lost the inventory, it imports the file again, because a driver without servers stops all
-// instances. After an import without servers, there is a version: another node has already read a changed file.
+// instances. An inventory with a version is not lost: another node has already read a file without servers.
 func (inv *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
 	l, err := inv.List(ctx)
 	if own := inv.operator.Load(); err == nil && l.Version == 0 && len(l.Servers) == 0 && len(own.servers) > 0 {

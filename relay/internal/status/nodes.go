@@ -58,7 +58,7 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 // ListNodes returns a page of the nodes that are running, in the order of their numbers. It is at most a second old. An error
 // means that Redis is unreachable.
 func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) (adminapi.Page[adminapi.Node], error) {
-	records, err := r.nodes.get(func() ([]nodeRecord, error) { return r.readNodes(ctx) })
+	records, err := r.cachedNodes(ctx)
 	list := make([]adminapi.Node, len(records))
 	for i := range records {
 		list[i] = records[i].Node
@@ -82,9 +82,10 @@ func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]strin
 	return names, nil
 }
 
-// OtherNodesWithoutSink returns for each sink the names of other nodes whose configuration does not have it.
+// OtherNodesWithoutSink returns for each sink the names of other nodes whose configuration does not have it. It is at most a
+// second old, because operators follow the list of sinks.
 func (r *Reporter) OtherNodesWithoutSink(ctx context.Context, sinks []string) (map[string][]string, error) {
-	records, err := r.readNodes(ctx)
+	records, err := r.cachedNodes(ctx)
 	missing := make(map[string][]string)
 	for i := range records {
 		n := &records[i]
@@ -102,6 +103,10 @@ func (r *Reporter) OtherNodesWithoutSink(ctx context.Context, sinks []string) (m
 
 // compareNodes compares names such as node-2 and node-10 by their numbers.
 func compareNodes(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
+
+func (r *Reporter) cachedNodes(ctx context.Context) ([]nodeRecord, error) {
+	return r.nodes.get(func() ([]nodeRecord, error) { return r.readNodes(ctx) })
+}
 
 func (r *Reporter) readNodes(ctx context.Context) ([]nodeRecord, error) {
 	names, err := r.opts.Leases.ListNodes(ctx)

@@ -16,9 +16,6 @@ const (
 	recentDecay = 1 - 1.0/600
 	// quietReserve is the part of the memory above the limit that quiet publishers may use while the storage is full.
 	quietReserve = 0.5
-	// sentDecay is the factor of sent bytes per interval. A publisher is loud if loudBytes remain.
-	sentDecay = 0.9
-	loudBytes = 4 << 20
 	// forgetBelow is the number of recent bytes below which a publisher is removed.
 	forgetBelow = 100
 )
@@ -32,8 +29,6 @@ type roomShares struct {
 	room       float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
 	allRoom    float64 // bytes until the end of the reserve
 	recent     float64 // bytes of recent requests of all publishers, also of rejected ones
-	sent       float64 // bytes of requests of all publishers in the last seconds
-	senders    int     // number of publishers with sent bytes
 	publishers map[string]*usage
 }
 
@@ -41,7 +36,6 @@ type roomShares struct {
 type usage struct {
 	interval float64 // stored since the last measurement
 	recent   float64 // recently, also what was rejected
-	sent     float64 // in the last seconds, of all requests
 }
 
 // beginInterval starts an interval after a measurement.
@@ -54,23 +48,10 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 	if isFull {
 		s.room = s.allRoom
 	}
-	s.decayLocked()
-}
-
-// decayLocked starts to count again what publishers store in an interval, reduces what they have sent, and removes those that have
-// sent nothing for long.
-func (s *roomShares) decayLocked() {
 	s.recent *= recentDecay
-	s.sent, s.senders = 0, 0
 	for name, u := range s.publishers {
-		u.interval, u.recent, u.sent = 0, u.recent*recentDecay, u.sent*sentDecay
-		switch {
-		case u.sent >= forgetBelow:
-			s.sent += u.sent
-			s.senders++
-		case u.recent >= forgetBelow:
-			u.sent = 0
-		default:
+		u.interval, u.recent = 0, u.recent*recentDecay
+		if u.recent < forgetBelow {
 			delete(s.publishers, name)
 		}
 	}
@@ -80,31 +61,9 @@ func (s *roomShares) decayLocked() {
 func (s *roomShares) resetUsage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.decayLocked()
-}
-
-func (s *roomShares) countRequest(name string, bytes float64) (isLoud bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	u := s.usageLocked(name)
-	if u.sent == 0 && bytes > 0 {
-		s.senders++
+	for _, u := range s.publishers {
+		u.interval = 0
 	}
-	u.sent += bytes
-	s.sent += bytes
-	return u.sent > loudBytes && u.sent*float64(s.senders) > s.sent
-}
-
-func (s *roomShares) usageLocked(name string) *usage {
-	u := s.publishers[name]
-	if u == nil {
-		if s.publishers == nil {
-			s.publishers = make(map[string]*usage)
-		}
-		u = &usage{}
-		s.publishers[name] = u
-	}
-	return u
 }
 
 // mayPublish reports whether a publisher may store anything.
@@ -124,7 +83,14 @@ func (s *roomShares) isQuietLocked(u *usage) bool {
 func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.usageLocked(name)
+	u := s.publishers[name]
+	if u == nil {
+		if s.publishers == nil {
+			s.publishers = make(map[string]*usage)
+		}
+		u = &usage{}
+		s.publishers[name] = u
+	}
 	isQuiet := s.isQuietLocked(u)
 	share := s.room / roomDivisor
 	switch {
@@ -144,12 +110,6 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 	s.allRoom -= bytes
 	u.interval += bytes
 	return true
-}
-
-// CountRequest counts the bytes of a request to publish, and reports whether its publisher is loud: it has sent more than 4 MiB
-// within about ten seconds, and more than the average of this node. The only publisher of a node is not loud.
-func (m *Monitor) CountRequest(name string, bytes int64) (isLoud bool) {
-	return m.shares.countRequest(name, float64(bytes))
 }
 
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage

@@ -119,35 +119,3 @@ func TestMonitor_ForgetsPublishers(t *testing.T) {
 		t.Errorf("%d publishers are known after an hour", n)
 	}
 }
-
-// A publisher is loud for a while after it has sent much more than others.
-func TestMonitor_CountRequest(t *testing.T) {
-	t.Parallel()
-	r := newShareRig(t, 0, 0)
-	count := func(name string, bytes int64, want bool) {
-		t.Helper()
-		if got := r.m.CountRequest(name, bytes); got != want {
-			t.Errorf("%s with %d bytes: got loud %t, want %t", name, bytes, got, want)
-		}
-	}
-	count("flood", 32<<20, false) // the only publisher
-	count("quiet", 500, false)
-	count("flood", 1, true)
-	count("small", 3<<20, false)
-	for range 10 {
-		r.m.Measure(t.Context())
-	}
-	count("flood", 1, true)
-	for range 20 {
-		r.m.Measure(t.Context())
-	}
-	count("flood", 1, false)
-	for range 200 {
-		r.m.Measure(t.Context())
-	}
-	count("one", 8<<20, false)
-	count("other", 8<<20, false) // publishers that send the same are not loud
-	if n := r.m.shares.senders; n != 2 {
-		t.Errorf("%d publishers have sent something, want 2", n)
-	}
-}

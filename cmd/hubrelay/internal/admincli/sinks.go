@@ -134,11 +134,11 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	}
 	if len(s.MissingOn) > 0 {
 		list = append(list, fmt.Sprintf("%s: not configured on %s, so it may get no new events; give all nodes the same configuration",
-			s.Name, relay.Truncate(strings.Join(s.MissingOn, ", "), maxNodesLength)))
+			s.Name, relay.Truncate(strings.Join(s.MissingOn, ", "), maxNamesLength)))
 	}
 	if n := len(s.FailingAccounts); n > 0 {
 		list = append(list, fmt.Sprintf("%s: the destination fails for %s (%s), whose deliveries are postponed", s.Name,
-			term.Pluralize(n, "account"), relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxAccountsLength)))
+			term.Pluralize(n, "account"), relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxNamesLength)))
 	}
 	if s.Dropped > 0 {
 		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog or Redis was full; fix the "+
@@ -147,11 +147,8 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	return list
 }
 
-// maxNodesLength is the maximum length of a list of nodes in a note, in bytes.
-const maxNodesLength = 100
-
-// maxAccountsLength is the maximum length of a list of accounts in a note, in bytes.
-const maxAccountsLength = 100
+// maxNamesLength is the maximum length of a list of nodes or accounts in a note, in bytes.
+const maxNamesLength = 100
 
 func sinkProblem(s *adminapi.Sink) string {
 	switch {

@@ -63,7 +63,7 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	line("retrying", term.FormatCount(s.Retrying))
 	line("dead", term.FormatCount(s.Dead))
 	line("delivered", term.FormatCount(s.Delivered))
-	line("failed", failureSummary(s))
+	line("failures", failureSummary(s))
 	if s.Dropped > 0 {
 		line("dropped", term.FormatCount(s.Dropped))
 	}
