@@ -55,6 +55,7 @@ func TestExitCodes(t *testing.T) {
 		{"keys new --webhook --name x", 2, []string{"--name is for API keys"}},
 		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
+		{`publish --key k {"topic":"job.created"}`, 1, []string{"not an event", "standard input"}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
 		{"demo --every 0s", 2, []string{"1ms"}},
 	} {

@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,8 +88,9 @@ func (o *ListenOptions) setDefaults() {
 // notification with the topic hubrelay.resync in place of the lost ones, after the stream is open again. A caller that
 // refetches the state then misses no later change.
 //
-// A permanent error is yielded last: an invalid address, 401, 403, 422, and other 4xx before the first connection. A
-// 401 for a new token is permanent after three in a row. Other errors are passed to OnDisconnected, and Listen tries
+// A permanent error is yielded last: an invalid address, 401, 403 and 422, and before the first connection another 4xx,
+// an invalid certificate, and a server without TLS at an https address. A 401 for a new token is permanent after three in
+// a row. Other errors are passed to OnDisconnected, and Listen tries
 // again: no response, 5xx, redirects, which are not followed, and responses that do not come from a relay, such as the
 // page of a load balancer.
 //
@@ -273,7 +275,8 @@ func (l *listener) isStaleCursor(err error) bool {
 func (l *listener) isPermanent(err error) bool {
 	var response *Error
 	if !errors.As(err, &response) {
-		return false
+		var certificate *tls.CertificateVerificationError
+		return !l.connected && (errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &certificate))
 	}
 	switch status := response.Status; status {
 	case http.StatusUnauthorized:

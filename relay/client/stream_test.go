@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"strings"
 	"sync/atomic"
@@ -54,6 +56,30 @@ func TestListen_InvalidAddress(t *testing.T) {
 		}
 		if got == nil || !strings.Contains(got.Error(), "https://relay.example") {
 			t.Errorf("address %q: got error %v", address, got)
+		}
+	}
+}
+
+func TestListen_InvalidTLS(t *testing.T) {
+	t.Parallel()
+	untrusted := httptest.NewUnstartedServer(http.NotFoundHandler())
+	untrusted.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, 0)
+	untrusted.StartTLS()
+	t.Cleanup(untrusted.Close)
+	plain := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(plain.Close)
+	for address, want := range map[string]string{
+		untrusted.URL: "certificate",
+		strings.Replace(plain.URL, "http:", "https:", 1): "HTTP response to HTTPS client",
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		var got error
+		for _, err := range (&Client{URL: address, Key: "secret"}).Listen(ctx, fastRetries()) {
+			got = err
+		}
+		if got == nil || !strings.Contains(got.Error(), want) {
+			t.Errorf("address %q: got error %v, want %q", address, got, want)
 		}
 	}
 }

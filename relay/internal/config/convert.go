@@ -210,14 +210,24 @@ func (c *converter) wrongShape(n *node, f *field, v *yamldoc.Value, path string)
 	want, hint := "a map", ""
 	if n.kind == kindList {
 		want = "a list"
-		if v.Shape != yamldoc.Map && isText(n) && f != nil {
+		if v.Shape != yamldoc.Map && f != nil && !slices.Contains([]kind{kindObject, kindAny}, n.elem.kind) {
 			hint = "write it between [ and ]"
 			if f.secrecy == public {
-				hint = "write [" + scalarYAML(v.Text) + "]"
+				hint = "write [" + formatWords(v.Text) + "]"
 			}
 		}
 	}
 	c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", want, v.Shape), hint)
+}
+
+// formatWords formats text as the items of a list in YAML, because a command or several patterns are often written as one
+// text.
+func formatWords(text string) string {
+	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == ',' })
+	for i, w := range words {
+		words[i] = scalarYAML(w)
+	}
+	return strings.Join(words, ", ")
 }
 
 // convertScalar parses a scalar with the schema n. A string accepts numbers and booleans in their original

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -109,6 +111,9 @@ func publishFile(ctx context.Context, std term.Streams, f *publishFlags, name st
 		return publishStream(ctx, std, f)
 	}
 	body, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(name, "{") || strings.HasPrefix(name, "[")) {
+		return errors.New("FILE is the name of a file, not an event: use - and write the event to standard input")
+	}
 	if err != nil {
 		return err
 	}
