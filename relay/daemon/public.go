@@ -37,6 +37,7 @@ func (d *Daemon) startPublicListener(
 		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
 	}
 	proxies := clientaddr.Proxies{Networks: networks, Header: cfg.TrustedProxiesHeader}
+	limits := connLimits(cfg, openFiles())
 	handler, err := publicapi.New(publicapi.Options{
 		Authenticator:  d.authentication.authenticator,
 		Failures:       d.authentication.failures,
@@ -53,6 +54,7 @@ func (d *Daemon) startPublicListener(
 		TrustedProxies: proxies,
 		MaxBody:        int64(cfg.MaxBody),
 		MaxBodyMemory:  int64(cfg.BodyMemory),
+		MaxBodies:      limits.Total / 2, // so that connections remain for others
 		MinBodyRate:    int64(cfg.BodyMinRate),
 		Log:            d.log.With("component", "api"),
 		Observer:       d.metrics,
@@ -66,7 +68,7 @@ func (d *Daemon) startPublicListener(
 		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, ClientCAFile: d.cfg.Auth.MTLS.CAFile,
 		TrustedProxies: proxies,
 		PingInterval:   d.cfg.Websocket.PingInterval, PongTimeout: d.cfg.Websocket.PongTimeout,
-		ConnLimits: connLimits(cfg, openFiles()), ConnObserver: d.metrics.Listener("server"),
+		ConnLimits: limits, ConnObserver: d.metrics.Listener("server"),
 	})
 	if err != nil {
 		return nil, err

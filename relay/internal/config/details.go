@@ -69,8 +69,8 @@ func details() map[string]string {
 			"the file.",
 		"Audit.file": "The file is opened for each write, so it can be rotated. It is relative to the working " +
 			"directory.",
-		"Server.body_memory": "One key uses at most half of it. Beyond it, requests wait for five seconds, then get 503 " +
-			"with Retry-After.",
+		"Server.body_memory": "One account uses at most half of it. Beyond it, requests wait for five seconds, then get 503 " +
+			"with Retry-After. One account may send a quarter as many bodies at once as there may be connections; more get 503.",
 		"Server.body_min_rate": "It counts in each ten seconds of a body that has not ended.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, " +
 			"sinks and the other listeners. At the limit, the longest idle connection is closed for a new one.",

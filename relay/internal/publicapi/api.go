@@ -13,12 +13,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
@@ -29,7 +32,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
-	"golang.org/x/time/rate"
 )
 
 // The defaults of Options.MaxBody, MaxBodyMemory and MinBodyRate: 1 MiB, 64 MiB, and 4 KiB per second.
@@ -75,7 +77,7 @@ type Observer interface {
 }
 
 // Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, RelayID,
-// PublicURL, AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MinBodyRate, Log, Observer and Audit are required.
+// PublicURL, AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MaxBodies, MinBodyRate, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
 	// Failures counts failed authentications. Nil means a new throttle.
@@ -105,6 +107,9 @@ type Options struct {
 	// MaxBodyMemory is the maximum memory for all request bodies together, and again for their decoded notifications, in
 	// bytes. Zero means [DefaultMaxBodyMemory].
 	MaxBodyMemory int64
+	// MaxBodies is the maximum number of request bodies that are read at once. Each of them may occupy a connection. Zero means
+	// no limit.
+	MaxBodies int
 	// MinBodyRate is the minimum rate of a request body in bytes per second. Zero means [DefaultMinBodyRate].
 	MinBodyRate int64
 	Log         *slog.Logger
@@ -124,6 +129,7 @@ type API struct {
 	bodies        sync.Pool
 	budget        *bodyBudget // of bodies
 	decodedBudget *bodyBudget // of their notifications
+	reading       *bodyBudget // number of bodies that are read
 	bodyWait      time.Duration
 	// bodyWindow is the period over which the rate of a body is measured. drainTime limits the reading of a rejected body.
 	bodyWindow, drainTime time.Duration
@@ -179,6 +185,7 @@ func New(o Options) (*API, error) {
 	a := &API{
 		opt: o, drainTime: maxDrainTime, bodyWait: bodyWait, bodyWindow: defaultBodyWindow,
 		budget: newBodyBudget(o.MaxBodyMemory), decodedBudget: newBodyBudget(o.MaxBodyMemory),
+		reading:        newBodyBudget(cmp.Or(int64(o.MaxBodies), math.MaxInt64)),
 		reopened:       quota.NewLocalLimiter[string](reopensPerSecond, reopenBurst, maxReopened),
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
 	}

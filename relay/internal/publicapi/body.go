@@ -38,9 +38,10 @@ const (
 	maxDrainTime = 5 * time.Second
 )
 
-// bodyBudget is the memory for the bodies of all requests, or for their decoded notifications. Its owners are the accounts,
-// and the keys without one. An owner may hold as much as is free: one gets half, two get a third each, so there is always
-// room for another. A request that is alone gets what it needs. It may be used concurrently.
+// bodyBudget is the memory for the bodies of all requests or for their decoded notifications, or the number of bodies that are
+// read at once. Its owners are the accounts, and the keys without one. An owner may hold as much as is free: one gets half,
+// two get a third each, so there is always room for another. A request that is alone gets what it needs. It may be used
+// concurrently.
 type bodyBudget struct {
 	max int64
 
@@ -55,37 +56,43 @@ func newBodyBudget(limit int64) *bodyBudget {
 	return &bodyBudget{max: limit, byOwner: make(map[string]int64), released: make(chan struct{})}
 }
 
-// acquireBytes takes memory for a request that has held bytes already. It waits until enough is available or ctx ends.
-func (b *bodyBudget) acquireBytes(ctx context.Context, owner string, held, more int64) error {
-	for {
-		released, ok := b.tryAcquireBytes(owner, held, more)
-		if ok {
-			return nil
-		}
+// acquire takes more for a request that holds a part already. It waits until enough is available or ctx ends.
+func (b *bodyBudget) acquire(ctx context.Context, owner string, held, more int64) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for !b.take(owner, held, more) {
+		released := b.released
+		b.waiting++
+		b.mu.Unlock()
 		_, err := await.Value(ctx, released)
 		b.mu.Lock()
 		b.waiting--
-		b.mu.Unlock()
 		if err != nil {
 			return err
 		}
 	}
+	return nil
 }
 
-func (b *bodyBudget) tryAcquireBytes(owner string, held, more int64) (released <-chan struct{}, ok bool) {
+// tryAcquire takes one if it is available.
+func (b *bodyBudget) tryAcquire(owner string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	return b.take(owner, 0, 1)
+}
+
+// take takes more if it is available. The caller holds mu.
+func (b *bodyBudget) take(owner string, held, more int64) bool {
 	ofOwner, free := b.byOwner[owner]+more, b.max-b.used-more
 	if (free >= 0 || b.used == held) && (ofOwner <= free || ofOwner == held+more) {
 		b.used += more
 		b.byOwner[owner] = ofOwner
-		return nil, true
+		return true
 	}
-	b.waiting++
-	return b.released, false
+	return false
 }
 
-func (b *bodyBudget) releaseBytes(owner string, n int64) {
+func (b *bodyBudget) release(owner string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
@@ -114,7 +121,7 @@ type reservation struct {
 
 func (r *reservation) releaseBytes(owner string) {
 	if r.bytes > 0 {
-		r.budget.releaseBytes(owner, r.bytes)
+		r.budget.release(owner, r.bytes)
 		r.bytes = 0
 	}
 }
@@ -136,7 +143,13 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key) (
 			a.bodies.Put(b)
 		}
 	}
-	if err := a.readBodyInto(w, r, b); err != nil {
+	if !a.reading.tryAcquire(b.owner) {
+		done()
+		return nil, nil, a.newBusyError(w)
+	}
+	err = a.readBodyInto(w, r, b)
+	a.reading.release(b.owner, 1)
+	if err != nil {
 		done()
 		return nil, nil, err
 	}
@@ -220,13 +233,17 @@ func (a *API) reserveBytes(
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
-	if err := taken.budget.acquireBytes(ctx, owner, taken.bytes, more); err != nil {
-		setRetryAfter(w, a.bodyWait)
-		return relay.NewError(relay.CodeNotReady,
-			"too many request bodies are in progress, and nothing was stored; repeat the request later")
+	if err := taken.budget.acquire(ctx, owner, taken.bytes, more); err != nil {
+		return a.newBusyError(w)
 	}
 	taken.bytes += more
 	return nil
+}
+
+func (a *API) newBusyError(w http.ResponseWriter) *relay.Error {
+	setRetryAfter(w, a.bodyWait)
+	return relay.NewError(relay.CodeNotReady,
+		"too many request bodies are in progress, and nothing was stored; repeat the request later")
 }
 
 // reserveDecoded takes the memory for the notifications of a body. Small ones need none. The budget is not that of the

@@ -88,6 +88,35 @@ func TestBody_Budget(t *testing.T) {
 	}
 }
 
+// An account occupies only a part of the connections with bodies that do not arrive, and does not wait for more.
+func TestBody_LimitsUnfinished(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.MaxBodies = 10 }, nil)
+	for range 20 {
+		unfinishedBody(t, f, "ops", 1000, 0)
+	}
+	publish := func(key string) int {
+		return f.do("POST", pathNotifications, "{}", "Authorization", "Bearer "+key, "X-Hub-Id", "h1", "Content-Type",
+			"application/json").status
+	}
+	testkit.Eventually(t, "rejected requests", func() error {
+		for _, key := range []string{"ops", "one"} { // of the same account
+			if status := publish(key); status != http.StatusServiceUnavailable {
+				return fmt.Errorf("got %d", status)
+			}
+		}
+		return nil
+	})
+	if status := publish("elsewhere"); status != http.StatusAccepted {
+		t.Errorf("a key of another account: got %d, want 202", status)
+	}
+	f.api.reading.mu.Lock()
+	defer f.api.reading.mu.Unlock()
+	if n := f.api.reading.byOwner["account acme"]; n != 5 {
+		t.Errorf("got %d bodies of an account, want 5", n)
+	}
+}
+
 // A body that arrives too slowly is rejected.
 func TestBody_MinRate(t *testing.T) {
 	t.Parallel()
@@ -113,11 +142,11 @@ func TestBodyBudget(t *testing.T) {
 		b := newBodyBudget(100)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 		defer cancel()
-		take := func(key string, held, more int64) error { return b.acquireBytes(ctx, key, held, more) }
+		take := func(key string, held, more int64) error { return b.acquire(ctx, key, held, more) }
 		if err := errors.Join(take("large", 0, 200), take("large", 200, 100)); err != nil {
 			t.Errorf("a request that is alone: %v", err)
 		}
-		b.releaseBytes("large", 300)
+		b.release("large", 300)
 		if err := errors.Join(take("a", 0, 30), take("a", 0, 20)); err != nil {
 			t.Errorf("within half of the budget: %v", err)
 		}
@@ -127,16 +156,16 @@ func TestBodyBudget(t *testing.T) {
 		if err := errors.Join(take("b", 0, 25), take("c", 0, 12)); err != nil {
 			t.Errorf("half of what is free: %v", err)
 		}
-		b.releaseBytes("b", 25)
-		b.releaseBytes("c", 12)
-		b.releaseBytes("a", 30)
+		b.release("b", 25)
+		b.release("c", 12)
+		b.release("a", 30)
 		if err := <-done; err != nil {
 			t.Errorf("after a release: %v", err)
 		}
 		if err := take("a", 0, 40); err == nil || err.Error() != "enough" {
 			t.Errorf("got %v, want the end of the context", err)
 		}
-		b.releaseBytes("a", 30)
+		b.release("a", 30)
 		if b.used != 0 || len(b.byOwner) != 0 || b.waiting != 0 {
 			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byOwner, b.waiting)
 		}
