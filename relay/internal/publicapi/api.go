@@ -77,7 +77,8 @@ type Observer interface {
 }
 
 // Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, RelayID,
-// PublicURL, AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MaxBodies, MinBodyRate, Log, Observer and Audit are required.
+// PublicURL, AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MaxBodies, MinBodyRate, Log, Observer and Audit are
+// required.
 type Options struct {
 	Authenticator *auth.Authenticator
 	// Failures counts failed authentications. Nil means a new throttle.
