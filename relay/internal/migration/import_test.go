@@ -197,8 +197,8 @@ func TestImport_CompletesInterruptedImport(t *testing.T) {
 	f.Containers[0].Instances[0].Server = "s2"
 	i, err := v.newImport(f)
 	v.must(err)
-	i.number = 2
-	v.must(v.client.HSet(t.Context(), v.keys.inventoryImports(), "begun", 2).Err())
+	i.number, err = v.client.HIncrBy(t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
+	v.must(err)
 	keys := []string{v.keys.inventoryImports(), v.keys.servers()}
 	v.must(i.runGlobalScript(t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
 	if _, err := i.applyPartitions(t.Context(), true); err != nil {
@@ -225,7 +225,8 @@ func TestImport_JobStartsAfterCheck(t *testing.T) {
 	f.Containers = nil
 	i, err := v.newImport(f)
 	v.must(err)
-	i.number = 9
+	i.number, err = v.client.HIncrBy(t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
+	v.must(err)
 	var rejected *RejectedError
 	if _, err := i.applyPartitions(t.Context(), true); !errors.As(err, &rejected) ||
 		!reflect.DeepEqual(rejected.Instances, []string{"c1/i1"}) {
@@ -233,6 +234,19 @@ func TestImport_JobStartsAfterCheck(t *testing.T) {
 	}
 	if got := v.find("h1", "c1", "i2", ""); got.Source.ID != "s2" {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// An import succeeds after Redis lost the number of the last one, while the partitions still have it.
+func TestImport_LostNumber(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	v.importFile(sample())
+	v.must(v.client.Del(t.Context(), v.keys.inventoryImports()).Err())
+	f := sample()
+	f.Containers[0].Instances[0].Server = "s2"
+	if c := v.importFile(f); c.Instances.Changed != 1 {
+		t.Errorf("got changes %+v, want one changed instance", c)
 	}
 }
 

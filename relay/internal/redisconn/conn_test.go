@@ -275,3 +275,25 @@ func TestKeepIdentity(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// replyError is an error that Redis replied.
+type replyError string
+
+func (e replyError) Error() string { return string(e) }
+func (replyError) RedisError()     {}
+
+func TestWrapError_SlotMoves(t *testing.T) {
+	t.Parallel()
+	for _, reply := range []string{
+		"ASK 5649 127.0.0.1:22003", "TRYAGAIN Multiple keys request during rehashing of slot",
+		"ERR Error running script: ASK 5649 127.0.0.1:22003",
+	} {
+		err := WrapError("list the sinks", replyError(reply))
+		if !errors.Is(err, ErrSlotMoves) || !errors.Is(err, ErrUnavailable) {
+			t.Errorf("%q: got %v, want ErrSlotMoves and ErrUnavailable", reply, err)
+		}
+	}
+	if err := WrapError("list the sinks", replyError("LOADING")); errors.Is(err, ErrSlotMoves) {
+		t.Errorf("got %v, want another error than ErrSlotMoves", err)
+	}
+}

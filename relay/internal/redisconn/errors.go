@@ -22,11 +22,16 @@ var (
 	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in
 	// time. It is always combined with ErrUnavailable.
 	ErrTooFewReplicas = errors.New("too few replicas have it")
+	// ErrSlotMoves means that a slot is between two servers of a cluster. Nothing was changed in it. It is always combined
+	// with ErrUnavailable.
+	ErrSlotMoves = errors.New("redis moves a slot to another server; if this lasts, complete the resharding with " +
+		"redis-cli --cluster fix")
 	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.
 	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")
 )
 
-// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs. The state is ErrUnavailable or ErrFull.
+// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs. The state is ErrUnavailable, ErrFull or
+// ErrSlotMoves.
 type unavailableError struct {
 	operation    string
 	state, cause error
@@ -50,6 +55,9 @@ func newUnavailableError(operation string, cause error) error {
 	}
 	if IsOutOfMemory(cause) {
 		return NewFullError(operation, cause)
+	}
+	if text := cause.Error(); strings.Contains(text, "ASK ") || strings.Contains(text, "TRYAGAIN") {
+		return &unavailableError{operation: operation, state: ErrSlotMoves, cause: cause}
 	}
 	return &unavailableError{operation: operation, state: ErrUnavailable, cause: cause}
 }
