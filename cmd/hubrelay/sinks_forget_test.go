@@ -1,11 +1,15 @@
 package main_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
@@ -60,11 +64,56 @@ func TestSinksForget_OtherNode(t *testing.T) {
 		}
 	}
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
-	if code != 1 || !strings.Contains(errOut, "the sink is configured on node-") {
+	if code != 1 || !strings.Contains(errOut, "the sink is configured or stops on node-") {
 		t.Errorf("forget a sink of another node: got exit code %d, want 1: %s", code, errOut)
 	}
 	with.Stop(t)
 	testkit.Eventually(t, "the other node to leave", func() error {
+		if out, errOut, code := call(t, env, "", "sinks", "forget", "leaves"); code != 0 {
+			return fmt.Errorf("got exit code %d, want 0: %s%s", code, out, errOut)
+		}
+		return nil
+	})
+}
+
+// TestSinksForget_OtherNodeStops runs the command while another node still has an attempt of the removed sink in progress.
+func TestSinksForget_OtherNodeStops(t *testing.T) {
+	t.Parallel()
+	release := make(chan struct{})
+	hooks := receive(t, func(http.ResponseWriter, hook) { <-release })
+	config := daemonConfig{
+		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: webhookSink("leaves", hooks.url+"/", ""),
+	}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", config.renderYAML())
+	with := serveFile(t, file)
+	with.Publish(t, "hub-1", "application/json", plain, nil)
+	testkit.Eventually(t, "an attempt", func() error {
+		if with.Metric(t, `hubrelay_sink_in_flight{sink="leaves"}`) == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	config.sinks = ""
+	without := serve(t, config)
+	removedAt := time.Now()
+	with.reconfigure(t, file, config, 1)
+	env := []string{"HUBRELAY_ADMIN=" + without.Admin}
+	testkit.Eventually(t, "a record of the node after the removal", func() error {
+		out, _, _ := call(t, env, "", "nodes", "list", "--json")
+		for line := range strings.Lines(out) {
+			var node adminapi.Node
+			if err := json.Unmarshal([]byte(line), &node); err == nil && node.Name == "node-0" && node.SeenAt.After(removedAt) {
+				return nil
+			}
+		}
+		return errors.New(out)
+	})
+	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
+	if code != 1 || !strings.Contains(errOut, "the sink is configured or stops on node-0") {
+		t.Errorf("forget a sink that stops: got exit code %d, want 1: %s", code, errOut)
+	}
+	close(release)
+	testkit.Eventually(t, "the sink to stop", func() error {
 		if out, errOut, code := call(t, env, "", "sinks", "forget", "leaves"); code != 0 {
 			return fmt.Errorf("got exit code %d, want 0: %s%s", code, out, errOut)
 		}

@@ -58,8 +58,8 @@ func (s sinks) ForgetSink(ctx context.Context, name string, deadLetters bool) er
 		return err
 	}
 	if len(nodes) > 0 {
-		return relay.NewError(relay.CodeInvalidState, "the sink is configured on "+strings.Join(nodes, ", ")+
-			", or was a few seconds ago, or the node has not reported its sinks yet; remove the sink from the configuration of "+
+		return relay.NewError(relay.CodeInvalidState, "the sink is configured or stops on "+strings.Join(nodes, ", ")+
+			", or did so a few seconds ago, or the node has not reported its sinks yet; remove the sink from the configuration of "+
 			"all nodes first")
 	}
 	return s.Service.ForgetSink(ctx, name, deadLetters)

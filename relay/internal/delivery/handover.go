@@ -19,6 +19,8 @@ type handovers struct {
 	mu      sync.Mutex
 	current map[string]*handover // the latest one of each sink
 	running sync.WaitGroup
+	// changed has an element after handovers have begun or ended.
+	changed chan struct{}
 }
 
 // handover stops a sink and starts its successor.
@@ -45,6 +47,7 @@ func (h *handovers) begin(name string, next *openSink) (current, previous *hando
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	previous, h.current[name] = h.current[name], current
+	h.signalChange()
 	return current, previous
 }
 
@@ -55,6 +58,14 @@ func (h *handovers) end(name string, ended *handover) {
 		delete(h.current, name)
 	}
 	close(ended.done)
+	h.signalChange()
+}
+
+func (h *handovers) signalChange() {
+	select {
+	case h.changed <- struct{}{}:
+	default: // the receiver has not taken the last one
+	}
 }
 
 // configuredSink returns the running sink with a name, or nil if there is none or it is no longer configured.
@@ -73,12 +84,16 @@ func (s *Service) appliedSink(name string) *openSink {
 	return s.sinks.get(name)
 }
 
-// ConfiguredSinks returns the sorted names of the sinks of the configuration that was applied last.
-func (s *Service) ConfiguredSinks() []string {
+// ActiveSinks returns the sorted names of the sinks of the configuration that was applied last, and of those that still stop.
+func (s *Service) ActiveSinks() []string {
 	names := sinkNames(s.appliedSinks()) // not nil
+	names = append(names, sinkNames(s.sinks.list())...)
 	slices.Sort(names)
-	return names
+	return slices.Compact(names)
 }
+
+// ActiveSinksChanged returns a channel that has an element after [Service.ActiveSinks] has changed. It is for one receiver.
+func (s *Service) ActiveSinksChanged() <-chan struct{} { return s.handovers.changed }
 
 // appliedSinks returns the sinks of the configuration that was applied last.
 func (s *Service) appliedSinks() []*openSink {

@@ -105,7 +105,7 @@ type Service struct {
 func New(o Options) (*Service, error) {
 	log := o.Logger.With("component", "delivery")
 	s := &Service{
-		opts: o, sinks: o.Sinks, handovers: handovers{current: make(map[string]*handover)},
+		opts: o, sinks: o.Sinks, handovers: handovers{current: make(map[string]*handover), changed: make(chan struct{}, 1)},
 		metrics: o.Sinks.opts.Metrics, keys: o.Conn.Keys(), log: o.Logger,
 		erasures: erasures{store: &o.Deliveries.Erasures},
 		reporter: pipeline.NewReporter(&o.Deliveries.Stats, log),

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 const (
@@ -26,17 +25,20 @@ type nodeRecord struct {
 	Sinks []string `json:"sinks"` // nil if they are not known
 }
 
-// Run renews the record of this node until ctx ends.
+// Run renews the record of this node until ctx ends, and after each change of its sinks.
 func (r *Reporter) Run(ctx context.Context) error {
 	for {
-		record, err := json.Marshal(nodeRecord{r.describeNode(ctx), r.opts.ConfiguredSinks()})
+		record, err := json.Marshal(nodeRecord{r.describeNode(ctx), r.opts.ActiveSinks()})
 		if err != nil {
 			return err
 		}
 		// While Redis is unreachable, other components log it.
 		_ = r.opts.Leases.StoreRecord(ctx, r.opts.Node, record, recordTTL)
-		if !await.Duration(ctx, recordInterval) {
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-r.opts.ActiveSinksChanged:
+		case <-time.After(recordInterval):
 		}
 	}
 }
@@ -66,7 +68,7 @@ func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) 
 	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
 }
 
-// OtherNodesWithSink returns the names of other nodes whose configuration has or recently had a sink. A node without a record
+// OtherNodesWithSink returns the names of other nodes that have a sink, still stop it or recently did. A node without a record
 // is one of them, because its sinks are not known.
 func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]string, error) {
 	records, err := r.readNodes(ctx)

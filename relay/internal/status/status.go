@@ -27,8 +27,9 @@ type Options struct {
 	Configs             *Configs
 	// CheckReady returns the reason why this node is not ready.
 	CheckReady func(context.Context) error
-	// ConfiguredSinks returns the names of the sinks in the configuration of this node.
-	ConfiguredSinks func() []string
+	// ActiveSinks returns the names of the sinks that this node has or still stops. ActiveSinksChanged receives after changes.
+	ActiveSinks        func() []string
+	ActiveSinksChanged <-chan struct{}
 	// ConfigWarning describes how the running configuration differs from the file, or returns "".
 	ConfigWarning func() string
 }
