@@ -196,7 +196,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Node: node.Name, Host: host, Version: d.options.Version, StartedAt: time.Now(),
 		Log: s.log, Leases: s.leases, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
 		ConfigWarning: d.reloads.OperatorWarning,
-		ActiveSinks: deliveries.ActiveSinks, ActiveSinksChanged: deliveries.ActiveSinksChanged(),
+		ActiveSinks:   deliveries.ActiveSinks, ActiveSinksChanged: deliveries.ActiveSinksChanged(),
 	})
 	group.Start(ctx, "node status", reporter.Run)
 	group.Start(ctx, "sources", sources.run)
