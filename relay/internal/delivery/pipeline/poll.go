@@ -26,7 +26,10 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 		wanted = p.opts.Concurrency
 	}
 	r := p.admission.Reserve(wanted)
-	q := store.PollRequest{Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState}
+	q := store.PollRequest{
+		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
+		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each of these would be collected alone
+	}
 	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
 	return q
 }

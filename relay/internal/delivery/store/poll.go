@@ -23,6 +23,8 @@ type PollRequest struct {
 	MaxClaims int
 	// Lease is the duration of the claims.
 	Lease time.Duration
+	// ReleaseOrder makes deliveries due that wait for a claimed one, from a time when the sink was ordered.
+	ReleaseOrder bool
 	// WithState requests State and IsFailing.
 	WithState bool
 }
@@ -54,7 +56,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 	_, err := rt.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range requests {
 			claims[i] = pipe.Eval(ctx, retryQueueSource+claimSource, rt.retryKeys(q.Sink),
-				q.MaxClaims, q.Lease.Milliseconds())
+				q.MaxClaims, q.Lease.Milliseconds(), q.ReleaseOrder)
 			digests[i] = pipe.ZRangeWithScores(ctx, DigestsKey(rt.keys, q.Sink), 0, int64(q.MaxClaims))
 			if q.WithState {
 				states[i] = pipe.HGetAll(ctx, StateKey(rt.keys, q.Sink))
