@@ -55,7 +55,10 @@ func TestExitCodes(t *testing.T) {
 		{"keys new --webhook --name x", 2, []string{"--name is for API keys"}},
 		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
-		{`publish --key k {"topic":"job.created"}`, 1, []string{"not an event", "standard input"}},
+		{`publish --key k {"topic":"job.created"}`, 1, []string{"no such file", "standard input", "--topic"}},
+		{"publish --key k container.created", 1, []string{"--topic for a single event"}},
+		{"sink list -c hubrelay.yaml", 2, []string{`unknown command "sink" (did you mean "sinks"?)`}},
+		{"connections close x -c hubrelay.yaml", 2, []string{`unknown command "close"`}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
 		{"demo --every 0s", 2, []string{"1ms"}},
 	} {

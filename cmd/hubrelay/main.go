@@ -107,7 +107,7 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	root.SetFlagErrorFunc(command.NewUsageError)
+	root.SetFlagErrorFunc(command.NewFlagError)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(cli.Commands(std, build)...)
 	root.AddCommand(newBuiltinPlugin(), newAgent())

@@ -97,11 +97,11 @@ func TestPluginsNew_Python(t *testing.T) {
 func TestPluginsNew_RejectsInvalidArguments(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
-		"--lang is required: go or python":             {"watch"},
-		`no skeleton in "rust"`:                        {"watch", "--lang", "rust"},
-		`"Watch" is not a plugin name`:                 {"Watch", "--lang", "python"},
-		"use a directory with its source (--re":        {"watch", "--lang", "go"},
-		"received 0: usage: hubrelay plugins new NAME": {"--lang", "go"},
+		"--lang is required: go or python":                     {"watch"},
+		`no skeleton in "rust"`:                                {"watch", "--lang", "rust"},
+		`"Watch" is not a plugin name`:                         {"Watch", "--lang", "python"},
+		"use a directory with its source (--re":                {"watch", "--lang", "go"},
+		"NAME is missing: usage: hubrelay plugins new NAME --": {"--lang", "go"},
 	} {
 		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 ||
 			!strings.Contains(errOut, want) {

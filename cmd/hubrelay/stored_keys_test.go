@@ -109,6 +109,8 @@ func TestKeys(t *testing.T) {
 		{"create x --hub * --capability fly", "fly"},
 		{"create x --hub * --network 10.0.0.0/99", "network"},
 		{"create x --hub * --topic UPPER", "topics"},
+		{"create x --hub * --topic containr.*", "the nearest topic is container.created"},
+		{"create ops --hub * --topic job.*", "--topic has no effect"},
 		{"create x --hub * --expires 2020-01-31", "past"},
 		{"rotate ops", "configuration"},
 		{"rotate nobody", "404.key"},

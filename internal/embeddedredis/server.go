@@ -253,7 +253,7 @@ func prepareDir(name string) (string, error) {
 		return "", errors.New("redis.data_dir is empty: set redis.data_dir")
 	}
 	if err := os.MkdirAll(name, 0o700); err != nil {
-		return "", fmt.Errorf("create the data directory: %w", err)
+		return "", fmt.Errorf("create the data directory: %w; set redis.data_dir to a directory that the relay can write to", err)
 	}
 	if err := tightenDir(name); err != nil {
 		return "", fmt.Errorf("remove the permissions of other users from the data directory: %w", err)

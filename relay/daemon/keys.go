@@ -22,7 +22,7 @@ func (d *Daemon) startKeyManager(
 	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server,
 ) (*keymanager.Manager, error) {
 	m, err := keymanager.NewManager(ctx, keymanager.Options{
-		Keys: d.keys, Store: keystore.NewStore(s.conn), CheckSpec: checkKeySpec, OnChanged: streams.RecheckKeys, Log: d.log,
+		Keys: d.keys, Store: keystore.NewStore(s.conn), CheckSpec: d.checkKeySpec, OnChanged: streams.RecheckKeys, Log: d.log,
 	})
 	if err == nil {
 		group.Start(ctx, "stored API keys", m.Run)
@@ -31,11 +31,11 @@ func (d *Daemon) startKeyManager(
 }
 
 // checkKeySpec applies the rules of the configuration to a key that is created at run time.
-func checkKeySpec(name string, spec adminapi.KeySpec) error {
+func (d *Daemon) checkKeySpec(name string, spec adminapi.KeySpec) error {
 	err := config.CheckKey(config.Key{
 		Name: name, AccountID: spec.AccountID, Hubs: spec.Hubs, Capabilities: spec.Capabilities, Topics: spec.Topics,
 		Networks: spec.Networks, Expires: spec.ExpiresAt,
-	})
+	}, d.catalog)
 	var problems yamldoc.Problems
 	if errors.As(err, &problems) {
 		return errors.New(describeProblems(err)) // on one line

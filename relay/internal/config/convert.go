@@ -216,6 +216,9 @@ func (c *converter) wrongShape(n *node, f *field, v *yamldoc.Value, path string)
 				hint = "write [" + formatWords(v.Text) + "]"
 			}
 		}
+		if v.Shape == yamldoc.Map {
+			hint = `begin each item with "- "`
+		}
 	}
 	c.ErrorAt(v.At, path, fmt.Sprintf("must be %s, not %s", want, v.Shape), hint)
 }

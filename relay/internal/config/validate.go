@@ -36,7 +36,7 @@ func (l *loader) validate(c *Config) {
 	checkRange(l, "server.max_connections_per_ip", c.Server.MaxConnectionsPerIP, 0, 1<<24)
 	checkRange(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
 	checkRange(l, "auth.stream_ttl", c.Auth.StreamTTL, time.Minute, 720*time.Hour)
-	l.checkKeys(&c.Auth)
+	l.checkKeys(&c.Auth, catalog)
 	l.checkJWT(&c.Auth.JWT)
 	l.checkForward(&c.Auth.Forward)
 	l.checkMTLS(c)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
@@ -18,7 +19,7 @@ func knownCapabilities() []string {
 }
 
 // checkKeys checks each API key. Names and keys must be unique.
-func (l *loader) checkKeys(a *Auth) {
+func (l *loader) checkKeys(a *Auth, catalog *relay.Catalog) {
 	keys := a.Keys
 	if _, given := l.Origins["auth.keys"]; !given && len(keys) == 0 && !a.JWT.Enabled() && a.Forward.URL == "" {
 		l.Error("auth.keys", "is missing, so no client could connect",
@@ -29,6 +30,7 @@ func (l *loader) checkKeys(a *Auth) {
 	for i, k := range keys {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.checkAPIKey(path, k)
+		l.warnUnknownTopics(path, k.Topics, catalog)
 		if first, twice := names[k.Name]; twice && k.Name != "" {
 			l.Error(path+".name", fmt.Sprintf("%q is already the name of auth.keys[%d]", k.Name, first),
 				"give each key its own name")
@@ -54,10 +56,27 @@ func (l *loader) checkKeys(a *Auth) {
 	}
 }
 
-// CheckKey checks everything but the secret of a key, in the same way as for a key of the configuration.
-func CheckKey(k Key) error {
+// warnUnknownTopics warns about valid patterns that match no topic. A key may prepare for topics that are added later.
+func (l *loader) warnUnknownTopics(path string, patterns []string, catalog *relay.Catalog) {
+	for i, pattern := range patterns {
+		below := fmt.Sprintf("%s.topics[%d]", path, i)
+		if catalog == nil || l.HasErrors(below) {
+			continue
+		}
+		if err := catalog.CheckPatterns([]string{pattern}); err != nil {
+			l.Warn(below, err.Error(), "")
+		}
+	}
+}
+
+// CheckKey checks everything but the secret of a key, in the same way as for a key of the configuration. A topic pattern that
+// matches no topic of the catalog is an error, because nobody would see a warning.
+func CheckKey(k Key, catalog *relay.Catalog) error {
 	l := &loader{converter: &converter{Reporter: &yamldoc.Reporter{}}}
 	l.checkKeyFields("key", k, false)
+	if err := catalog.CheckPatterns(k.Topics); err != nil && len(l.Problems) == 0 {
+		return err
+	}
 	if len(l.Problems) == 0 {
 		return nil
 	}
@@ -121,6 +140,9 @@ func (l *loader) checkPublishing(path string, k Key) {
 		if _, err := relay.ParsePatterns([]string{pattern}); err != nil {
 			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
 		}
+	}
+	if len(k.Topics) > 0 && !slices.Contains(k.Capabilities, auth.CapabilityPublish) {
+		l.Warn(path+".topics", "has no effect, because the key may not publish", "add "+auth.CapabilityPublish+" to its capabilities")
 	}
 	for i, network := range k.Networks {
 		if _, err := clientaddr.ParseNetworks([]string{network}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -14,7 +15,12 @@ import (
 // cannot be guessed.
 const strongKeyLength = 20
 
-// SecurityWarnings returns warnings about settings that work but invite an attack. It reads the files of keys and
+func isDirectory(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+// SecurityWarnings returns warnings about settings that work but invite an attack or hide one. It reads the files of keys and
 // tokens.
 func (c *Config) SecurityWarnings() []Problem {
 	l := securityCheck{&yamldoc.Reporter{File: c.file, Origins: c.origins}}
@@ -32,6 +38,11 @@ func (c *Config) SecurityWarnings() []Problem {
 	if !isLoopback(c.Server.Listen) && !c.Server.TLS.Enabled() && len(c.Server.TrustedProxies) == 0 {
 		l.Warn("server.listen", "accepts keys from other machines without TLS",
 			"set server.tls, or name the proxy that adds TLS in server.trusted_proxies")
+	}
+	if c.Audit.File != "" && c.Audit.File != "stdout" {
+		if dir := filepath.Dir(c.Audit.File); !isDirectory(dir) {
+			l.Warn("audit.file", "cannot be written at present: there is no directory "+dir, "create it, or set another file")
+		}
 	}
 	l.warnPlaintextRedis(c.Redis.URL)
 	l.warnReadableFile(c.inlineSecrets)

@@ -47,6 +47,11 @@ func TestConfig_SecurityWarnings(t *testing.T) {
 		{"a producer needs no account", "auth: {keys: [{name: a, key: " + strong +
 			", hubs: [h], capabilities: [notifications-publish]}]}\n", 0o600, ""},
 		{
+			"an audit file in no directory", fromVariable + "audit: {file: /nonexistent/audit.log}\n", 0o600,
+			"audit.file: cannot be written at present: there is no directory /nonexistent",
+		},
+		{"an audit file", fromVariable + "audit: {file: " + filepath.Join(t.TempDir(), "audit.log") + "}\n", 0o600, ""},
+		{
 			"all interfaces without TLS", fromVariable + "server: {listen: '0.0.0.0:8080'}\n", 0o600,
 			"server.listen: accepts keys from other machines without TLS",
 		},

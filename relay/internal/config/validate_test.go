@@ -10,6 +10,7 @@ import (
 	"math/big"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -179,4 +180,27 @@ func certificate(t *testing.T, notAfter time.Time) (cert, key []byte) {
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}),
 		pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}
+
+// Topics of keys that have no effect are warnings.
+func TestLoad_KeyTopics(t *testing.T) {
+	cfg, err := config.Load(writeConfig(t, `auth: {keys: [
+  {name: a, key: 0123456789abcdef, hubs: ["*"], capabilities: [notifications-publish], topics: ["containr.*", "job.*"]},
+  {name: b, key: fedcba9876543210, hubs: ["*"], topics: ["job.*"]}]}
+`), nil, config.Kinds{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range cfg.Warnings {
+		_, text, _ := strings.Cut(w.String(), "auth.keys")
+		got = append(got, text)
+	}
+	want := []string{
+		`[0].topics[0]: topic pattern "containr.*" matches no topic; the nearest topic is container.created`,
+		"[1].topics: has no effect, because the key may not publish; add notifications-publish to its capabilities",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
 }

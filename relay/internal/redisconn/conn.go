@@ -263,6 +263,10 @@ func (c *Conn) checkVersion(ctx context.Context) error {
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		c.log.WarnContext(ctx, "cannot read the version of redis; 6.2 or later is required", "error", err)
 		return nil
+	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
+		return fmt.Errorf("the server rejects the user or the password; correct them in redis.url: %w", err)
+	case strings.Contains(err.Error(), "DB index is out of range"):
+		return fmt.Errorf("the server does not have the database; correct its number at the end of redis.url: %w", err)
 	default:
 		return WrapError("read the version of redis", err)
 	}

@@ -2,6 +2,7 @@ package admincli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,6 +18,9 @@ func newKeys(std term.Streams, keysNew *cobra.Command) *cobra.Command {
 	return command.NewGroup("keys", "Create, list, check, rotate and revoke API keys, and create webhook secrets", keysNew,
 		newKeysCreate(std), newKeysList(std), newKeysCheck(std), newKeysRotate(std), newKeysRevoke(std))
 }
+
+// publishCapability is the capability of keys that publish.
+const publishCapability = "notifications-publish"
 
 func newKeysCreate(std term.Streams) *cobra.Command {
 	var f adminFlags
@@ -37,6 +41,14 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 					return command.NewUsageError(cmd, err)
 				}
 				spec.ExpiresAt = at
+			}
+			if len(spec.Topics) > 0 && !slices.Contains(spec.Capabilities, publishCapability) {
+				_, _ = fmt.Fprintln(std.Err, "warning: --topic has no effect, because the key may not publish; add --capability "+
+					publishCapability)
+			}
+			if spec.AccountID == "" && len(spec.Capabilities) == 0 {
+				_, _ = fmt.Fprintln(std.Err, "warning: the key sees only events without an account; use --account to name its account, "+
+					`or --account "*" for all`)
 			}
 			return callAndPrint(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
 		},

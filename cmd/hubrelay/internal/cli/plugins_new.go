@@ -23,7 +23,7 @@ version is not a release, use --replace with a directory that contains its sourc
 		Example: `  hubrelay plugins new instance-watch --lang go
   hubrelay plugins new instance-watch --lang go --replace ~/src/hubrelay
   hubrelay plugins new instance-watch --lang python`,
-		Args: command.WithUsageErrors(cobra.ExactArgs(1)),
+		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return runPluginsNew(cmd, std, &p)

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -111,8 +110,8 @@ func publishFile(ctx context.Context, std term.Streams, f *publishFlags, name st
 		return publishStream(ctx, std, f)
 	}
 	body, err := os.ReadFile(name)
-	if errors.Is(err, fs.ErrNotExist) && (strings.HasPrefix(name, "{") || strings.HasPrefix(name, "[")) {
-		return errors.New("FILE is the name of a file, not an event: use - and write the event to standard input")
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w; FILE is a file with events: use - for standard input, or --topic for a single event", err)
 	}
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -47,6 +48,8 @@ func ErrorHint(err error) string {
 	switch {
 	case isConnectionError(err):
 		return "; is a relay running there? Set HUBRELAY_URL or --url to use another one"
+	case errors.Is(err, http.ErrSchemeMismatch):
+		return "; the relay there does not use TLS: use http:// in HUBRELAY_URL or --url"
 	case !errors.As(err, &response):
 		return ""
 	case response.Code == relay.CodeMissingArgument && strings.Contains(response.Detail, "X-Hub-Id"):

@@ -86,6 +86,15 @@ func NewUsageError(cmd *cobra.Command, err error) error {
 	return &UsageError{Err: err, Command: name}
 }
 
+// NewFlagError returns the error of a flag as a [UsageError]. If the flag follows an unknown command, the error names that
+// command instead.
+func NewFlagError(cmd *cobra.Command, err error) error {
+	if args := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(args) > 0 {
+		return RejectUnknown(cmd, args)
+	}
+	return NewUsageError(cmd, err)
+}
+
 // ErrReported is returned by commands that have already printed their errors to standard error.
 var ErrReported = errors.New("reported")
 

@@ -179,7 +179,7 @@ func (m *Manager) Rotate(ctx context.Context, name string, overlap time.Duration
 	created := adminapi.CreatedKey{Name: name}
 	if overlap < 0 || overlap > maxOverlap {
 		return created, relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("overlap is %s: choose 0s to %s", overlap, maxOverlap))
+			fmt.Sprintf("overlap is %s: choose 0s to %dd", overlap, maxOverlap/(24*time.Hour)))
 	}
 	if err := m.rejectConfigured(name); err != nil {
 		return created, err

@@ -29,7 +29,8 @@ const versionField = ""
 
 var (
 	// ErrExists means that there already is a key with this name.
-	ErrExists = errors.New("there already is a key with this name")
+	ErrExists = errors.New("there already is a key with this name; choose another name, or replace its secret with " +
+		"hubrelay keys rotate")
 	// ErrNotFound reports that there is no key with this name.
 	ErrNotFound = errors.New("there is no key with this name")
 	// ErrTooMany means that there are [MaxKeys] keys.
