@@ -79,7 +79,7 @@ func TestLog_DropsBeyondQueue(t *testing.T) {
 	dropped := 0
 	l := NewLog(Options{Dropped: func() { dropped++ }, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for range queueLen + 10 {
-		l.Record(Entry{Action: ActionPublish, Outcome: "429.rate-limiting"})
+		l.Record(Entry{Actor: "admin a", Action: ActionReloadConfig, Outcome: OutcomeOK})
 	}
 	if dropped != 10 || strings.Count(log.String(), "level=ERROR") != 1 {
 		t.Errorf("got %d dropped entries, want 10, and one error:\n%s", dropped, log.String())

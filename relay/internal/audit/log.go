@@ -12,6 +12,8 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -52,6 +54,7 @@ type Log struct {
 	file      *queue
 	store     *queue
 	summaries summaries
+	unknown   *rate.Limiter // of entries with isUnknown
 	now       func() time.Time
 }
 
@@ -62,7 +65,7 @@ func NewLog(o Options) *Log {
 	if o.Stdout == nil {
 		o.Stdout = os.Stdout
 	}
-	l := &Log{opts: o, store: newQueue("redis", o.Log), now: time.Now}
+	l := &Log{opts: o, store: newQueue("redis", o.Log), now: time.Now, unknown: rate.NewLimiter(unknownPerSecond, unknownBurst)}
 	if o.File != "" {
 		l.file = newQueue("file", o.Log)
 	}
@@ -70,7 +73,8 @@ func NewLog(o Options) *Log {
 }
 
 // Record implements [Recorder]. It sets the time and shortens long fields. If too many entries wait, it drops e,
-// because an attacker must not be able to stop the relay with entries. It summarizes repeated entries of a key.
+// because an attacker must not be able to stop the relay with entries. It summarizes repeated entries of a key, and too many
+// failed authentications.
 func (l *Log) Record(e Entry) {
 	now := l.now()
 	e.Time, e.Repeated = entryTime(now), 0
@@ -78,7 +82,11 @@ func (l *Log) Record(e Entry) {
 		*field = relay.Truncate(*field, maxField)
 	}
 	e.Detail = relay.Truncate(e.Detail, maxDetail)
-	if isSummarized(&e) {
+	tooMany := isUnknown(&e) && !l.unknown.AllowN(now, 1)
+	if tooMany {
+		e = withoutTarget(e)
+	}
+	if tooMany || isSummarized(&e) {
 		l.summaries.add(e, now, l.enqueue)
 		return
 	}

@@ -14,6 +14,10 @@ const (
 	// maxRejectedTargets is the maximum number of windows for rejected actions that differ only in target and address. A
 	// client can choose any target. Further ones share one window without target and address.
 	maxRejectedTargets = 20
+	// unknownPerSecond and unknownBurst limit the rejected actions without an actor, such as failed authentications, that are
+	// recorded one by one. There is a limit per address, but an attacker may have any number of addresses.
+	unknownPerSecond = 20
+	unknownBurst     = 1000
 	// summaryTick is the time between two checks for ended windows.
 	summaryTick = time.Second
 )
@@ -22,8 +26,11 @@ const (
 const keyActor = "key "
 
 // isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because an account
-// can cause them at any rate. Failed authentications have no actor, and are limited per address.
+// can cause them at any rate.
 func isSummarized(e *Entry) bool { return strings.HasPrefix(e.Actor, keyActor) }
+
+// isUnknown reports whether an entry is a rejected action without an actor.
+func isUnknown(e *Entry) bool { return e.Actor == "" && e.Outcome != OutcomeOK }
 
 // summaries counts repeated entries. The zero value is ready, and may be used concurrently.
 type summaries struct {

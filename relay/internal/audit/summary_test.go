@@ -166,3 +166,26 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 		stop()
 	})
 }
+
+// Failed authentications from any number of addresses do not fill the file.
+func TestLog_LimitsUnknownActors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		stop := runLog(t, l, store)
+		const n = 5000
+		for i := range n {
+			l.Record(Entry{Action: ActionAuthenticate, Address: strconv.Itoa(i), Outcome: "401.auth-invalid"})
+			if i%100 == 99 {
+				synctest.Wait() // so that the queue has room
+			}
+		}
+		time.Sleep(summaryWindow + 2*summaryTick)
+		want := make([]int, unknownBurst+2) // with the first one without an address, and its summary
+		want[len(want)-1] = n - unknownBurst - 1
+		expectRepeats(t, store, want...)
+		l.Record(Entry{Action: ActionAuthenticate, Address: "192.0.2.1", Outcome: "401.auth-invalid"})
+		expectRepeats(t, store, append(want, 0)...)
+		stop()
+	})
+}
