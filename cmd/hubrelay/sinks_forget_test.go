@@ -5,7 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,7 +67,7 @@ func TestSinksForget_OtherNode(t *testing.T) {
 		}
 	}
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
-	if code != 1 || !strings.Contains(errOut, "the sink is configured or stops on node-") {
+	if code != 1 || !strings.Contains(errOut, "has the sink, still stops it") {
 		t.Errorf("forget a sink of another node: got exit code %d, want 1: %s", code, errOut)
 	}
 	with.Stop(t)
@@ -79,12 +82,17 @@ func TestSinksForget_OtherNode(t *testing.T) {
 // TestSinksForget_OtherNodeStops runs the command while another node still has an attempt of the removed sink in progress.
 func TestSinksForget_OtherNodeStops(t *testing.T) {
 	t.Parallel()
-	release := make(chan struct{})
-	hooks := receive(t, func(http.ResponseWriter, hook) { <-release })
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	hooks := receive(t, func(http.ResponseWriter, hook) { <-released })
+	t.Cleanup(release) // before the receiver is closed
 	config := daemonConfig{
-		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: webhookSink("leaves", hooks.url+"/", ""),
+		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: webhookSink("leaves", hooks.url+"/", ", timeout: 1h"),
 	}
-	file := writeFile(t, tempDir(t), "hubrelay.yaml", config.renderYAML())
+	render := func() string {
+		return strings.Replace(config.renderYAML(), "shutdown_grace: 5s", "shutdown_grace: 1m", 1)
+	}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", render())
 	with := serveFile(t, file)
 	with.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "an attempt", func() error {
@@ -95,9 +103,11 @@ func TestSinksForget_OtherNodeStops(t *testing.T) {
 	})
 	config.sinks = ""
 	without := serve(t, config)
-	removedAt := time.Now()
-	with.reconfigure(t, file, config, 1)
+	writeFile(t, filepath.Dir(file), filepath.Base(file), render())
+	with.Signal(syscall.SIGHUP)
+	with.waitForReload(t, 1)
 	env := []string{"HUBRELAY_ADMIN=" + without.Admin}
+	removedAt := time.Now()
 	testkit.Eventually(t, "a record of the node after the removal", func() error {
 		out, _, _ := call(t, env, "", "nodes", "list", "--json")
 		for line := range strings.Lines(out) {
@@ -109,10 +119,10 @@ func TestSinksForget_OtherNodeStops(t *testing.T) {
 		return errors.New(out)
 	})
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
-	if code != 1 || !strings.Contains(errOut, "the sink is configured or stops on node-0") {
-		t.Errorf("forget a sink that stops: got exit code %d, want 1: %s", code, errOut)
+	if code != 1 || !strings.Contains(errOut, "node-0 has the sink, still stops it") {
+		t.Fatalf("forget a sink that stops: got exit code %d, want 1: %s", code, errOut)
 	}
-	close(release)
+	release()
 	testkit.Eventually(t, "the sink to stop", func() error {
 		if out, errOut, code := call(t, env, "", "sinks", "forget", "leaves"); code != 0 {
 			return fmt.Errorf("got exit code %d, want 0: %s%s", code, out, errOut)

@@ -90,9 +90,8 @@ func (o *ListenOptions) setDefaults() {
 //
 // A permanent error is yielded last: an invalid address, 401, 403 and 422, and before the first connection another 4xx,
 // an invalid certificate, and a server without TLS at an https address. A 401 for a new token is permanent after three in
-// a row. Other errors are passed to OnDisconnected, and Listen tries
-// again: no response, 5xx, redirects, which are not followed, and responses that do not come from a relay, such as the
-// page of a load balancer.
+// a row. Other errors are passed to OnDisconnected, and Listen tries again: no response, 5xx, redirects, which are not
+// followed, and responses that do not come from a relay, such as the page of a load balancer.
 //
 // Listen reads nothing while the caller processes a notification. A caller that needs longer than a minute for one
 // loses the connection.

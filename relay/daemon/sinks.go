@@ -58,9 +58,8 @@ func (s sinks) ForgetSink(ctx context.Context, name string, deadLetters bool) er
 		return err
 	}
 	if len(nodes) > 0 {
-		return relay.NewError(relay.CodeInvalidState, "the sink is configured or stops on "+strings.Join(nodes, ", ")+
-			", or did so a few seconds ago, or the node has not reported its sinks yet; remove the sink from the configuration of "+
-			"all nodes first")
+		return relay.NewError(relay.CodeInvalidState, "remove the sink from the configuration of all nodes first, and try again: "+
+			strings.Join(nodes, ", ")+" has the sink, still stops it, had it a few seconds ago, or has not reported its sinks yet")
 	}
 	return s.Service.ForgetSink(ctx, name, deadLetters)
 }

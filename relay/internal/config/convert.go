@@ -211,12 +211,12 @@ func (c *converter) wrongShape(n *node, f *field, v *yamldoc.Value, path string)
 	if n.kind == kindList {
 		want = "a list"
 		if v.Shape != yamldoc.Map && f != nil && !slices.Contains([]kind{kindObject, kindAny}, n.elem.kind) {
-			hint = "write it between [ and ]"
-			if f.secrecy == public {
+			hint = "write it between [ and ], with commas between the items"
+			if f.secrecy == public && v.Text != "" && !strings.ContainsAny(v.Text, `"'\<`) {
 				hint = "write [" + formatWords(v.Text) + "]"
 			}
 		}
-		if v.Shape == yamldoc.Map {
+		if v.Shape == yamldoc.Map && n.elem.kind == kindObject {
 			hint = `begin each item with "- "`
 		}
 	}

@@ -70,10 +70,11 @@ func details() map[string]string {
 		"Audit.file": "The file is opened for each write, so it can be rotated. It is relative to the working " +
 			"directory.",
 		"Server.body_memory": "One account uses at most half of it. Beyond it, requests wait for five seconds, then get 503 " +
-			"with Retry-After. One account may send a quarter as many bodies at once as there may be connections; more get 503.",
+			"with Retry-After.",
 		"Server.body_min_rate": "It counts in each ten seconds of a body that has not ended.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, " +
-			"sinks and the other listeners. At the limit, the longest idle connection is closed for a new one.",
+			"sinks and the other listeners. At the limit, the longest idle connection is closed for a new one. One account may " +
+			"send a quarter as many request bodies at once; more get 503.",
 		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no " +
 			"limit. An IPv6 /64 counts as one address.",
 		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. They may also use the " +

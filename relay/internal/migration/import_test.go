@@ -242,8 +242,10 @@ func TestImport_LostNumber(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.importFile(sample())
-	v.must(v.client.Del(t.Context(), v.keys.inventoryImports()).Err())
 	f := sample()
+	f.Containers[0].Instances[0].Server = "s3"
+	v.importFile(f)
+	v.must(v.client.Del(t.Context(), v.keys.inventoryImports()).Err())
 	f.Containers[0].Instances[0].Server = "s2"
 	if c := v.importFile(f); c.Instances.Changed != 1 {
 		t.Errorf("got changes %+v, want one changed instance", c)

@@ -22,8 +22,8 @@ var (
 	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in
 	// time. It is always combined with ErrUnavailable.
 	ErrTooFewReplicas = errors.New("too few replicas have it")
-	// ErrSlotMoves means that a slot is between two servers of a cluster. Nothing was changed in it. It is always combined
-	// with ErrUnavailable.
+	// ErrSlotMoves means that a slot is between two servers of a cluster. The command that got this error changed
+	// nothing. It is always combined with ErrUnavailable.
 	ErrSlotMoves = errors.New("redis moves a slot to another server; if this lasts, complete the resharding with " +
 		"redis-cli --cluster fix")
 	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.

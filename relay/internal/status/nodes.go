@@ -84,7 +84,7 @@ func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]strin
 	return names, nil
 }
 
-// OtherNodesWithoutSink returns for each sink the names of other nodes whose configuration does not have it. It is at most a
+// OtherNodesWithoutSink returns for each sink the names of other nodes that neither have it nor still stop it. It is at most a
 // second old, because operators follow the list of sinks.
 func (r *Reporter) OtherNodesWithoutSink(ctx context.Context, sinks []string) (map[string][]string, error) {
 	records, err := r.cachedNodes(ctx)

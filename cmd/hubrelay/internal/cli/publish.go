@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -110,6 +111,9 @@ func publishFile(ctx context.Context, std term.Streams, f *publishFlags, name st
 		return publishStream(ctx, std, f)
 	}
 	body, err := os.ReadFile(name)
+	if errors.Is(err, syscall.ENAMETOOLONG) {
+		err = fs.ErrNotExist // without the name, which is probably an event
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w; FILE is a file with events: use - for standard input, or --topic for a single event", err)
 	}

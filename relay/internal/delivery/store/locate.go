@@ -75,7 +75,7 @@ func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (L
 }
 
 // never is the due time of a blocked delivery in unix milliseconds. See retry_queue.lua.
-const never = 9e12
+const never = 8.9e12
 
 // setDue decodes the score of a scheduled delivery. A fraction marks a claim.
 func (l *Location) setDue(score float64) {

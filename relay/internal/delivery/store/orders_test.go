@@ -24,7 +24,8 @@ func TestOrders_KeysInFullRedis(t *testing.T) {
 	}
 }
 
-// If a formerly ordered sink has batches or digests, a claim makes a page of the deliveries that waited for the claimed one due.
+// If a formerly ordered sink has batches or digests, a claim makes at most 1,000 of the
+// deliveries due that waited for the claimed one.
 func TestPoll_ReleasesOrder(t *testing.T) {
 	t.Parallel()
 	const count, page = 1500, 1000

@@ -5,7 +5,7 @@
 if ARGV[2] == '1' and redis.call('GET', KEYS[2]) == ARGV[1] then
   return 0
 end
--- The partitions keep the numbers of their last imports. The time is later than these even after Redis lost KEYS[1].
+-- The partitions keep the numbers of their last imports. Normally the time is later, even after Redis lost KEYS[1].
 local t = redis.call('TIME')
 local number = math.max(tonumber(redis.call('HGET', KEYS[1], 'begun') or 0) + 1, t[1] * 1000 + math.floor(t[2] / 1000))
 redis.call('HSET', KEYS[1], 'begun', string.format('%.0f', number), 'digest', ARGV[1])

@@ -23,9 +23,7 @@ while #keys < tonumber(ARGV[2]) do
     end
   else
     redis.call('HSETNX', members, id, member)
-    if tonumber(score) >= never then
-      redis.call('ZADD', KEYS[1], string.format('%.0f', now()), id)
-    end
+    make_due(id)
     keys[#keys + 1] = key
     from = '(' .. key .. ':'
   end

@@ -8,26 +8,23 @@ local claim_end = lease_end(at, tonumber(ARGV[2]))
 local lost, claimed = {}, {}
 local max = tonumber(ARGV[1])
 
--- release makes the next deliveries with the ordering key of a delivery due, because batches and digests collect several. The
--- first of the others releases more when it is claimed.
+-- release makes deliveries due that wait for a claimed one, because batches and digests collect several. room limits the time
+-- of the script. If more are waiting, the next one becomes due and releases more.
+local room = 1000
 local function release(id)
   local member = redis.call('HGET', members, id)
-  if not member then
+  if not member or room == 0 then
     return
   end
   local key = string.sub(member, 1, 24)
-  for _, m in ipairs(redis.call('ZRANGEBYLEX', order, '[' .. key, '(' .. key .. ':', 'LIMIT', 0, 1000)) do
-    local other = string.sub(m, 41)
+  local list = redis.call('ZRANGEBYLEX', order, '[' .. key, '(' .. key .. ':', 'LIMIT', 0, room)
+  room = room - #list
+  for _, m in ipairs(list) do
     redis.call('ZREM', order, m)
-    redis.call('HDEL', members, other)
-    if tonumber(redis.call('ZSCORE', KEYS[1], other) or 0) >= never then
-      redis.call('ZADD', KEYS[1], string.format('%.0f', at), other)
-    end
+    redis.call('HDEL', members, string.sub(m, 41))
+    make_due(string.sub(m, 41))
   end
-  local following = first_of(key)
-  if following then
-    redis.call('ZADD', KEYS[1], string.format('%.0f', at), following)
-  end
+  make_due(first_of(key))
 end
 
 if max > 0 then

@@ -4,8 +4,9 @@
 -- Scripts that shorten the queue, move an event, or store a small value therefore start with a removal, perhaps of nothing.
 local order, members = KEYS[#KEYS - 1], KEYS[#KEYS]
 
--- never is the due time of a delivery that waits for another one with its ordering key. It is in the year 2255.
-local never = 9e12
+-- never is the due time of a delivery that waits for another one with its ordering key. It is in the year 2252. Its text needs
+-- a decimal point for the Lua of miniredis, and earlier builds used a later time.
+local never = 8.9e12
 
 local function now()
   local t = redis.call('TIME')
@@ -58,6 +59,15 @@ local function holds_claim(id, claim_end)
   return score and tonumber(score) == tonumber(claim_end)
 end
 
+-- make_due makes a delivery due if it waits for another one with its ordering key, and returns whether it did.
+local function make_due(id)
+  if not id or tonumber(redis.call('ZSCORE', KEYS[1], id) or 0) < never then
+    return false
+  end
+  redis.call('ZADD', KEYS[1], string.format('%.0f', now()), id)
+  return true
+end
+
 -- remove removes a delivery. If it was the first with its ordering key, the next one becomes due, and remove returns
 -- true.
 local function remove(id)
@@ -70,11 +80,6 @@ local function remove(id)
   end
   redis.call('HDEL', members, id)
   redis.call('ZREM', order, member)
-  local following = first_of(string.sub(member, 1, 24))
-  if following and tonumber(redis.call('ZSCORE', KEYS[1], following) or 0) >= never then
-    redis.call('ZADD', KEYS[1], string.format('%.0f', now()), following)
-    return true
-  end
-  return false
+  return make_due(first_of(string.sub(member, 1, 24)))
 end
 
