@@ -73,10 +73,10 @@ type UnchangedDelivery struct {
 	Reason string `json:"reason"`
 }
 
-// RetryDeliveries makes the next attempts of scheduled deliveries due at once.
+// RetryDeliveries makes scheduled retries due at once.
 func RetryDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
 	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.retry",
-		"/api/sinks/{name}/deliveries/retry", "Retry scheduled deliveries now")
+		"/api/sinks/{name}/deliveries/retry", "Start scheduled retries now")
 }
 
 // DropDeliveries removes deliveries that wait for an attempt. The sink never gets them.

@@ -50,7 +50,7 @@ type Sink struct {
 	WaitingInDigests int64 `json:"waiting_in_digests"`
 	// CatchingUp is true if further events may wait in the log, because the queue was full or the sink was absent.
 	CatchingUp bool `json:"catching_up"`
-	// Retrying is the number of deliveries whose next attempt is scheduled.
+	// Retrying is the number of scheduled retries.
 	Retrying int64 `json:"retrying"`
 	// Dead is the number of dead letters.
 	Dead int64 `json:"dead"`
@@ -90,7 +90,7 @@ type SinkChange struct {
 
 // RetryResult is the result of [RetrySink].
 type RetryResult struct {
-	// Started is the number of scheduled deliveries that start as soon as rate, concurrency and destination allow.
+	// Started is the number of retries that start as soon as rate, concurrency and destination allow.
 	// Deliveries that wait for an earlier one with their ordering key follow it and are not counted.
 	Started int `json:"started"`
 	// Sink is the sink immediately before.
@@ -179,7 +179,7 @@ func ResumeSink() Operation[Empty, Sink] {
 
 // RetrySink makes all scheduled retries due, and starts a probe if the sink is down.
 func RetrySink() Operation[Empty, RetryResult] {
-	return operatorOperation[Empty, RetryResult]("sinks.retry", "/api/sinks/{name}/retry", "Retry all scheduled deliveries of a sink now")
+	return operatorOperation[Empty, RetryResult]("sinks.retry", "/api/sinks/{name}/retry", "Start all scheduled retries of a sink now")
 }
 
 // ReplaySink delivers events of the log again.

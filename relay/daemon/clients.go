@@ -16,7 +16,7 @@ func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder
 	cfg := d.cfg.Websocket
 	node := d.clientLimit(cfg.MaxConnections, openFiles())
 	return clients.Options{
-		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval,
+		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.Recent), PingInterval: cfg.PingInterval,
 		PongTimeout: cfg.PongTimeout, CoalesceDelay: cfg.Gather,
 		Compression: clients.Compression{
 			Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU,

@@ -139,7 +139,7 @@ type Websocket struct {
 	Queue          Size          `koanf:"queue" doc:"Maximum size of unsent data per client, 64KiB to 1GiB."`
 	Gather         time.Duration `koanf:"gather" doc:"Minimum time between writes, 0 to 50ms."`
 	Compression    Compression   `koanf:"compression" doc:"Compression of websocket messages."`
-	History        Size          `koanf:"history" doc:"Memory for recent events on each node, 64KiB to 4GiB."`
+	Recent         Size          `koanf:"recent" doc:"Memory for recent events on each node, 64KiB to 4GiB."`
 	PingInterval   time.Duration `koanf:"ping_interval" doc:"Time between pings to a client, 1s to 1h."`
 	PongTimeout    time.Duration `koanf:"pong_timeout" doc:"Time without a pong until a client is closed, 1s to 1h."`
 	MaxConnections int           `koanf:"max_connections" doc:"Maximum number of clients of this node."`

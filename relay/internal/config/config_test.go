@@ -184,7 +184,7 @@ func TestLoad_Defaults(t *testing.T) {
 	want := &config.Config{
 		Server: config.Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, BodyMemory: 64 << 20, BodyMinRate: 4 << 10, TrustedProxiesHeader: "X-Forwarded-For", ShutdownGrace: 15 * time.Second},
 		Websocket: config.Websocket{
-			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
+			Queue: 1 << 20, Recent: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: config.Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
 		Health: config.Health{Listen: "127.0.0.1:9090"},

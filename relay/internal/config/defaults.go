@@ -19,7 +19,7 @@ func defaultConfig() Config {
 			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},
 		},
 		Websocket: Websocket{
-			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
+			Queue: 1 << 20, Recent: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
 		Audit:   Audit{MaxLen: 100_000},

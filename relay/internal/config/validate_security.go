@@ -119,7 +119,7 @@ func (l *loader) checkWebsocket(w *Websocket) {
 	checkRange(l, "websocket.gather", w.Gather, 0, 50*time.Millisecond)
 	checkRange(l, "websocket.compression.min_size", w.Compression.MinSize, 64, 1<<20)
 	checkRange(l, "websocket.compression.cpu", w.Compression.CPU, time.Millisecond, 16*time.Second)
-	checkRange(l, "websocket.history", w.History, 64<<10, 4<<30)
+	checkRange(l, "websocket.recent", w.Recent, 64<<10, 4<<30)
 	checkRange(l, "websocket.ping_interval", w.PingInterval, time.Second, time.Hour)
 	checkRange(l, "websocket.pong_timeout", w.PongTimeout, time.Second, time.Hour)
 	checkRange(l, "websocket.max_connections", w.MaxConnections, 0, 1<<24)

@@ -22,7 +22,7 @@ type deliveryAction struct {
 
 func newDeliveriesRetry(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
-		adminapi.RetryDeliveries(), "retry", "retried", "Retry scheduled deliveries now",
+		adminapi.RetryDeliveries(), "retry", "retried", "Start scheduled retries now",
 		`Makes the next attempts of deliveries due now. 'sinks retry' makes all attempts of a sink due. 'deadletters replay' is for
 dead letters.`,
 	})

@@ -14,7 +14,7 @@ func newSinksRetry(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "retry NAME",
-		Short: "Retry all scheduled deliveries of a sink now",
+		Short: "Start all scheduled retries of a sink now",
 		Long: `Makes all scheduled retries of a sink due now, for example if the destination is available again before the
 next attempt. Attempts start as fast as the rate and the concurrency of the sink allow. If an attempt fails, the
 delivery continues its schedule. If the sink has an ordering, the first delivery of each hub or container is retried,
