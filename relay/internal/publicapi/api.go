@@ -251,6 +251,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			"there is nothing at "+path+"; GET "+pathOpenAPI+" lists what there is"))
 		return
 	}
+	if r.ContentLength != 0 && r.Method != http.MethodPost {
+		httpserver.EndSoon(w, r) // no handler reads this body, and net/http waits for it before it sends the response
+		a.drainBody(w, r)
+	}
 	isCrossOrigin := a.origins.allowCORS(w, r)
 	h, ok := rt.methods[r.Method]
 	switch {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
@@ -114,6 +115,35 @@ func TestBody_LimitsUnfinished(t *testing.T) {
 	defer f.api.reading.mu.Unlock()
 	if n := f.api.reading.byOwner["account acme"]; n != 5 {
 		t.Errorf("got %d bodies of an account, want 5", n)
+	}
+}
+
+// A request whose body no handler reads makes room for others while the body does not arrive.
+func TestBody_UnreadMakesRoom(t *testing.T) {
+	t.Parallel()
+	for _, header := range []string{
+		"OPTIONS " + pathNotifications + " HTTP/1.1\r\n", "HEAD " + pathNotifications + " HTTP/1.1\r\nAuthorization: Bearer ops\r\n",
+		"GET " + pathNotifications + " HTTP/1.1\r\nAuthorization: Bearer ops\r\n", "DELETE " + pathToken + " HTTP/1.1\r\n",
+	} {
+		f := newFixture(t, nil, func(o *httpserver.Options) {
+			o.ConnLimits, o.ReadTimeout, o.WriteTimeout = httpserver.ConnLimits{Total: 1}, time.Hour, time.Hour
+		})
+		f.api.drainTime = time.Hour
+		conn, err := net.Dial("tcp", f.addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		if _, err := fmt.Fprintf(conn, "%sHost: a\r\nX-Hub-Id: h1\r\nContent-Length: 1\r\n\r\n", header); err != nil {
+			t.Fatal(err)
+		}
+		testkit.Eventually(t, header+" to make room", func() error {
+			r, err := f.client.Get("http://" + f.addr + pathOpenAPI)
+			if err != nil {
+				return err
+			}
+			return r.Body.Close()
+		})
 	}
 }
 
