@@ -67,7 +67,7 @@ func TestSinksForget_OtherNode(t *testing.T) {
 		}
 	}
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
-	if code != 1 || !strings.Contains(errOut, "has the sink, still stops it") {
+	if code != 1 || !strings.Contains(errOut, "has the sink, is still stopping it") {
 		t.Errorf("forget a sink of another node: got exit code %d, want 1: %s", code, errOut)
 	}
 	with.Stop(t)
@@ -119,7 +119,7 @@ func TestSinksForget_OtherNodeStops(t *testing.T) {
 		return errors.New(out)
 	})
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
-	if code != 1 || !strings.Contains(errOut, "node-0 has the sink, still stops it") {
+	if code != 1 || !strings.Contains(errOut, "node-0 has the sink, is still stopping it") {
 		t.Fatalf("forget a sink that stops: got exit code %d, want 1: %s", code, errOut)
 	}
 	release()

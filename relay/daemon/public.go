@@ -54,7 +54,7 @@ func (d *Daemon) startPublicListener(
 		TrustedProxies: proxies,
 		MaxBody:        int64(cfg.MaxBody),
 		MaxBodyMemory:  int64(cfg.BodyMemory),
-		MaxBodies:      limits.Total / 2, // so that connections remain for others
+		MaxBodies:      limits.Total / 2, // the rest is for other requests
 		MinBodyRate:    int64(cfg.BodyMinRate),
 		Log:            d.log.With("component", "api"),
 		Observer:       d.metrics,

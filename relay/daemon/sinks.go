@@ -59,7 +59,7 @@ func (s sinks) ForgetSink(ctx context.Context, name string, deadLetters bool) er
 	}
 	if len(nodes) > 0 {
 		return relay.NewError(relay.CodeInvalidState, "remove the sink from the configuration of all nodes first, and try again: "+
-			strings.Join(nodes, ", ")+" has the sink, still stops it, had it a few seconds ago, or has not reported its sinks yet")
+			strings.Join(nodes, ", ")+" has the sink, is still stopping it, had it a few seconds ago, or has not reported its sinks yet")
 	}
 	return s.Service.ForgetSink(ctx, name, deadLetters)
 }

@@ -91,20 +91,20 @@ func parseSigner(s string) (signer, error) {
 	return newSigningKey(secret), nil
 }
 
-// makeSecret is the hint of errors about secrets.
-const makeSecret = "make one with hubrelay keys new --webhook"
+// secretHint is the hint of errors about secrets.
+const secretHint = "make one with hubrelay keys new --webhook"
 
 // parseSecret returns the bytes of a secret. Its errors do not contain it.
 func parseSecret(s string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), secretPrefix)
 	if !ok {
 		return nil, errors.New(
-			"must be whsec_ and 24 to 64 bytes in base64, or whsk_ and an ed25519 private key; " + makeSecret,
+			"must be whsec_ and 24 to 64 bytes in base64, or whsk_ and an ed25519 private key; " + secretHint,
 		)
 	}
 	key, err := decodeKey(encoded)
 	if err != nil {
-		return nil, errors.New("is not base64 after whsec_; " + makeSecret)
+		return nil, errors.New("is not base64 after whsec_; " + secretHint)
 	}
 	if len(key) < minSecret || len(key) > maxSecret {
 		return nil, fmt.Errorf("has %d bytes after whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)

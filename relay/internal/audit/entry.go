@@ -13,8 +13,8 @@ type Entry struct {
 	// Address is the address of the client. It is empty for a unix socket.
 	Address string `json:"address,omitempty"`
 	Action  Action `json:"action"`
-	// Target names the object of the action, such as a sink or a path. Target and Address are empty in an entry that too many
-	// rejected actions share: those of a key with too many targets, and failed authentications.
+	// Target names the object of the action, such as a sink or a path. Target and Address are empty in an entry for several
+	// rejected actions: of a key with too many targets, or of unknown actors beyond a rate.
 	Target string `json:"target,omitempty"`
 	// Outcome is [OutcomeOK], the code of an error, or [OutcomeRejected].
 	Outcome string `json:"outcome"`

@@ -54,7 +54,7 @@ type Log struct {
 	file      *queue
 	store     *queue
 	summaries summaries
-	unknown   *rate.Limiter // of entries with isUnknown
+	unknown   *rate.Limiter // see isRejectedUnknown
 	now       func() time.Time
 }
 
@@ -73,8 +73,8 @@ func NewLog(o Options) *Log {
 }
 
 // Record implements [Recorder]. It sets the time and shortens long fields. If too many entries wait, it drops e,
-// because an attacker must not be able to stop the relay with entries. It summarizes repeated entries of a key, and too many
-// failed authentications.
+// because an attacker must not be able to stop the relay with entries. It summarizes repeated entries of a key, and entries of
+// unknown actors beyond a rate.
 func (l *Log) Record(e Entry) {
 	now := l.now()
 	e.Time, e.Repeated = entryTime(now), 0
@@ -82,7 +82,7 @@ func (l *Log) Record(e Entry) {
 		*field = relay.Truncate(*field, maxField)
 	}
 	e.Detail = relay.Truncate(e.Detail, maxDetail)
-	tooMany := isUnknown(&e) && !l.unknown.AllowN(now, 1)
+	tooMany := isRejectedUnknown(&e) && !l.unknown.AllowN(now, 1)
 	if tooMany {
 		e = withoutTarget(e)
 	}

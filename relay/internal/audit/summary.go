@@ -29,8 +29,8 @@ const keyActor = "key "
 // can cause them at any rate.
 func isSummarized(e *Entry) bool { return strings.HasPrefix(e.Actor, keyActor) }
 
-// isUnknown reports whether an entry is a rejected action without an actor.
-func isUnknown(e *Entry) bool { return e.Actor == "" && e.Outcome != OutcomeOK }
+// isRejectedUnknown reports whether an entry is a rejected action of an unknown actor.
+func isRejectedUnknown(e *Entry) bool { return e.Actor == "" && e.Outcome != OutcomeOK }
 
 // summaries counts repeated entries. The zero value is ready, and may be used concurrently.
 type summaries struct {

@@ -177,7 +177,7 @@ func TestLog_LimitsUnknownActors(t *testing.T) {
 		for i := range n {
 			l.Record(Entry{Action: ActionAuthenticate, Address: strconv.Itoa(i), Outcome: "401.auth-invalid"})
 			if i%100 == 99 {
-				synctest.Wait() // so that the queue has room
+				synctest.Wait() // until the queue has room
 			}
 		}
 		time.Sleep(summaryWindow + 2*summaryTick)

@@ -12,19 +12,25 @@ import (
 
 // checkFilters checks the filter keys of a sink and converts the lists for relay.Filter.
 func (l *loader) checkFilters(path string, s *Sink, catalog *relay.Catalog) {
-	if catalog != nil {
-		for i, t := range s.Topics {
-			if err := catalog.CheckPatterns([]string{t}); err != nil {
-				l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
-			}
-		}
-	}
+	checkTopics(path, s.Topics, catalog, l.Error)
 	s.Hubs = l.checkValues(path+".hubs", s.Hubs, checkIdentifier)
 	s.Accounts = l.checkValues(path+".accounts", s.Accounts, checkIdentifier)
 	s.Environments = l.checkValues(path+".environments", s.Environments, checkName)
 	s.Clusters = l.checkValues(path+".clusters", s.Clusters, checkName)
 	s.Containers = l.checkValues(path+".containers", s.Containers, checkName)
 	l.checkCondition(path+".when", s.When)
+}
+
+// checkTopics reports each invalid pattern, and each that matches no topic of the catalog. The catalog is nil if it is invalid.
+func checkTopics(path string, patterns []string, catalog *relay.Catalog, report func(path, text, hint string)) {
+	if catalog == nil {
+		return
+	}
+	for i, pattern := range patterns {
+		if err := catalog.CheckPatterns([]string{pattern}); err != nil {
+			report(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
+		}
+	}
 }
 
 // checkCondition reports an error at the position of the text in the file. The message contains the position in

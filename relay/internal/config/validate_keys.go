@@ -30,7 +30,9 @@ func (l *loader) checkKeys(a *Auth, catalog *relay.Catalog) {
 	for i, k := range keys {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.checkAPIKey(path, k)
-		l.warnUnknownTopics(path, k.Topics, catalog)
+		if !l.HasErrors(path + ".topics") {
+			checkTopics(path, k.Topics, catalog, l.Warn) // a key may prepare for topics that are added later
+		}
 		if first, twice := names[k.Name]; twice && k.Name != "" {
 			l.Error(path+".name", fmt.Sprintf("%q is already the name of auth.keys[%d]", k.Name, first),
 				"give each key its own name")
@@ -56,31 +58,15 @@ func (l *loader) checkKeys(a *Auth, catalog *relay.Catalog) {
 	}
 }
 
-// warnUnknownTopics warns about valid patterns that match no topic. A key may prepare for topics that are added later.
-func (l *loader) warnUnknownTopics(path string, patterns []string, catalog *relay.Catalog) {
-	for i, pattern := range patterns {
-		below := fmt.Sprintf("%s.topics[%d]", path, i)
-		if catalog == nil || l.HasErrors(below) {
-			continue
-		}
-		if err := catalog.CheckPatterns([]string{pattern}); err != nil {
-			l.Warn(below, err.Error(), "")
-		}
-	}
-}
-
 // CheckKey checks everything but the secret of a key, in the same way as for a key of the configuration. A topic pattern that
-// matches no topic of the catalog is an error, because nobody would see a warning.
+// matches no topic of the catalog is an error.
 func CheckKey(k Key, catalog *relay.Catalog) error {
 	l := &loader{converter: &converter{Reporter: &yamldoc.Reporter{}}}
 	l.checkKeyFields("key", k, false)
-	if err := catalog.CheckPatterns(k.Topics); err != nil && len(l.Problems) == 0 {
-		return err
+	if len(l.Problems) > 0 {
+		return yamldoc.Problems(l.Problems)
 	}
-	if len(l.Problems) == 0 {
-		return nil
-	}
-	return yamldoc.Problems(l.Problems)
+	return catalog.CheckPatterns(k.Topics)
 }
 
 func (l *loader) checkAPIKey(path string, k Key) {

@@ -15,12 +15,7 @@ import (
 // cannot be guessed.
 const strongKeyLength = 20
 
-func isDirectory(name string) bool {
-	info, err := os.Stat(name)
-	return err == nil && info.IsDir()
-}
-
-// SecurityWarnings returns warnings about settings that work but invite an attack or hide one. It reads the files of keys and
+// SecurityWarnings returns warnings about settings that work but invite an attack, or record none. It reads the files of keys and
 // tokens.
 func (c *Config) SecurityWarnings() []Problem {
 	l := securityCheck{&yamldoc.Reporter{File: c.file, Origins: c.origins}}
@@ -47,6 +42,11 @@ func (c *Config) SecurityWarnings() []Problem {
 	l.warnPlaintextRedis(c.Redis.URL)
 	l.warnReadableFile(c.inlineSecrets)
 	return yamldoc.Sorted(l.Warnings)
+}
+
+func isDirectory(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
 }
 
 type securityCheck struct{ *yamldoc.Reporter }

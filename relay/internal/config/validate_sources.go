@@ -54,15 +54,11 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 			l.Error(path+".hub_id", problem, "")
 		}
 	}
+	checkTopics(path, s.Topics, catalog, l.Error)
 	for i, t := range s.Topics {
-		if catalog == nil {
-			break
-		}
-		if err := catalog.CheckPatterns([]string{t}); err != nil {
-			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
-		} else if strings.HasPrefix(strings.TrimPrefix(t, "!"), relay.OperationalPrefix) {
-			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), "an upstream never sends its own events",
-				"remove the pattern")
+		below := fmt.Sprintf("%s.topics[%d]", path, i)
+		if strings.HasPrefix(strings.TrimPrefix(t, "!"), relay.OperationalPrefix) && !l.HasErrors(below) {
+			l.Error(below, "an upstream never sends its own events", "remove the pattern")
 		}
 	}
 	if s.CAFile != "" && !broken {

@@ -84,7 +84,8 @@ func (s *Service) appliedSink(name string) *openSink {
 	return s.sinks.get(name)
 }
 
-// ActiveSinks returns the sorted names of the sinks of the configuration that was applied last, and of those that still stop.
+// ActiveSinks returns the sorted names of the sinks in the configuration that was applied last, and of removed sinks that are
+// still stopping.
 func (s *Service) ActiveSinks() []string {
 	names := sinkNames(s.appliedSinks()) // not nil
 	names = append(names, sinkNames(s.sinks.list())...)

@@ -15,8 +15,8 @@ const (
 	forgetBelow = 100
 )
 
-// loudness counts what publishers have sent in about the last ten seconds, to find those that delay others. It may be used
-// concurrently.
+// loudness counts the bytes that each publisher has sent in about the last ten seconds. It finds publishers that delay others. It
+// may be used concurrently.
 type loudness struct {
 	mu        sync.Mutex
 	decayedAt time.Time
@@ -32,7 +32,7 @@ func (l *loudness) countRequest(publisher string, bytes int) (isLoud bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := time.Now(); now.Sub(l.decayedAt) >= time.Second {
-		l.decay(now)
+		l.reduceCounts(now)
 	}
 	l.sent[publisher] += float64(bytes)
 	l.total += float64(bytes)
@@ -40,8 +40,8 @@ func (l *loudness) countRequest(publisher string, bytes int) (isLoud bool) {
 	return sent > loudBytes && sent*float64(len(l.sent)) > l.total
 }
 
-// decay reduces what publishers have sent, and removes those that have sent nothing for a while.
-func (l *loudness) decay(now time.Time) {
+// reduceCounts reduces the bytes of all publishers, and removes publishers that have sent nothing for a while.
+func (l *loudness) reduceCounts(now time.Time) {
 	factor := math.Pow(sentDecay, now.Sub(l.decayedAt).Seconds())
 	l.decayedAt, l.total = now, 0
 	for publisher, bytes := range l.sent {

@@ -130,7 +130,7 @@ type API struct {
 	bodies        sync.Pool
 	budget        *bodyBudget // of bodies
 	decodedBudget *bodyBudget // of their notifications
-	reading       *bodyBudget // number of bodies that are read
+	countBudget   *bodyBudget // number of bodies that are read at once
 	bodyWait      time.Duration
 	// bodyWindow is the period over which the rate of a body is measured. drainTime limits the reading of a rejected body.
 	bodyWindow, drainTime time.Duration
@@ -186,7 +186,7 @@ func New(o Options) (*API, error) {
 	a := &API{
 		opt: o, drainTime: maxDrainTime, bodyWait: bodyWait, bodyWindow: defaultBodyWindow,
 		budget: newBodyBudget(o.MaxBodyMemory), decodedBudget: newBodyBudget(o.MaxBodyMemory),
-		reading:        newBodyBudget(cmp.Or(int64(o.MaxBodies), math.MaxInt64)),
+		countBudget:    newBodyBudget(cmp.Or(int64(o.MaxBodies), math.MaxInt64)),
 		reopened:       quota.NewLocalLimiter[string](reopensPerSecond, reopenBurst, maxReopened),
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
 	}
@@ -244,16 +244,16 @@ func (rt route) allowHeader() string { return rt.allow + http.MethodOptions }
 
 // ServeHTTP handles one request. It neither cleans nor redirects paths.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength != 0 && !mayHaveBody(r) {
+		httpserver.EndSoon(w, r) // net/http waits for this body before it sends the response
+		a.drainBody(w, r)
+	}
 	rt, params, ok := a.matchRoute(r)
 	if !ok {
 		path := strconv.Quote(relay.Truncate(r.URL.Path, 200))
 		a.writeError(w, r, relay.NewError(relay.CodeNoURI,
 			"there is nothing at "+path+"; GET "+pathOpenAPI+" lists what there is"))
 		return
-	}
-	if r.ContentLength != 0 && r.Method != http.MethodPost {
-		httpserver.EndSoon(w, r) // no handler reads this body, and net/http waits for it before it sends the response
-		a.drainBody(w, r)
 	}
 	isCrossOrigin := a.origins.allowCORS(w, r)
 	h, ok := rt.methods[r.Method]
@@ -275,6 +275,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// mayHaveBody reports whether a handler may read the body of a request.
+func mayHaveBody(r *http.Request) bool { return r.Method == http.MethodPost }
+
 func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	if e.Code == relay.CodeAuthInvalid || e.Code == relay.CodeAuthExpired {
 		e = a.countAuthFailure(w, r, e)
@@ -286,7 +289,9 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error)
 		a.opt.Observer.RequestRejected(e.Code)
 	}
 	httpserver.EndSoon(w, r)
-	a.drainBody(w, r)
+	if mayHaveBody(r) {
+		a.drainBody(w, r)
+	}
 	httpserver.WriteError(w, r, e)
 }
 

@@ -56,11 +56,11 @@ func newBodyBudget(limit int64) *bodyBudget {
 	return &bodyBudget{max: limit, byOwner: make(map[string]int64), released: make(chan struct{})}
 }
 
-// acquire takes more for a request that holds a part already. It waits until enough is available or ctx ends.
-func (b *bodyBudget) acquire(ctx context.Context, owner string, held, more int64) error {
+// acquirePart takes more for a request that holds a part already. It waits until enough is available or ctx ends.
+func (b *bodyBudget) acquirePart(ctx context.Context, owner string, held, more int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for !b.take(owner, held, more) {
+	for !b.takePart(owner, held, more) {
 		released := b.released
 		b.waiting++
 		b.mu.Unlock()
@@ -74,15 +74,15 @@ func (b *bodyBudget) acquire(ctx context.Context, owner string, held, more int64
 	return nil
 }
 
-// tryAcquire takes one if it is available.
-func (b *bodyBudget) tryAcquire(owner string) bool {
+// tryAcquireOne takes one if it is available.
+func (b *bodyBudget) tryAcquireOne(owner string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.take(owner, 0, 1)
+	return b.takePart(owner, 0, 1)
 }
 
-// take takes more if it is available. The caller holds mu.
-func (b *bodyBudget) take(owner string, held, more int64) bool {
+// takePart takes more if it is available. The caller holds mu.
+func (b *bodyBudget) takePart(owner string, held, more int64) bool {
 	ofOwner, free := b.byOwner[owner]+more, b.max-b.used-more
 	if (free >= 0 || b.used == held) && (ofOwner <= free || ofOwner == held+more) {
 		b.used += more
@@ -92,7 +92,7 @@ func (b *bodyBudget) take(owner string, held, more int64) bool {
 	return false
 }
 
-func (b *bodyBudget) release(owner string, n int64) {
+func (b *bodyBudget) releasePart(owner string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
@@ -121,7 +121,7 @@ type reservation struct {
 
 func (r *reservation) releaseBytes(owner string) {
 	if r.bytes > 0 {
-		r.budget.release(owner, r.bytes)
+		r.budget.releasePart(owner, r.bytes)
 		r.bytes = 0
 	}
 }
@@ -143,12 +143,12 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key) (
 			a.bodies.Put(b)
 		}
 	}
-	if !a.reading.tryAcquire(b.owner) {
+	if !a.countBudget.tryAcquireOne(b.owner) {
 		done()
 		return nil, nil, a.newBusyError(w)
 	}
 	err = a.readBodyInto(w, r, b)
-	a.reading.release(b.owner, 1)
+	a.countBudget.releasePart(b.owner, 1)
 	if err != nil {
 		done()
 		return nil, nil, err
@@ -233,7 +233,7 @@ func (a *API) reserveBytes(
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
-	if err := taken.budget.acquire(ctx, owner, taken.bytes, more); err != nil {
+	if err := taken.budget.acquirePart(ctx, owner, taken.bytes, more); err != nil {
 		return a.newBusyError(w)
 	}
 	taken.bytes += more
@@ -291,7 +291,7 @@ func newReadError(err error) *relay.Error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
 }
 
-// drainBody reads a limited part of the body of a rejected request before the response is written. Otherwise net/http
+// drainBody reads a limited part of a body that nobody needs before the response is written. Otherwise net/http
 // closes the connection, and a client that is still sending receives a reset instead of the response.
 func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||

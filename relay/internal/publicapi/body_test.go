@@ -111,9 +111,9 @@ func TestBody_LimitsUnfinished(t *testing.T) {
 	if status := publish("elsewhere"); status != http.StatusAccepted {
 		t.Errorf("a key of another account: got %d, want 202", status)
 	}
-	f.api.reading.mu.Lock()
-	defer f.api.reading.mu.Unlock()
-	if n := f.api.reading.byOwner["account acme"]; n != 5 {
+	f.api.countBudget.mu.Lock()
+	defer f.api.countBudget.mu.Unlock()
+	if n := f.api.countBudget.byOwner["account acme"]; n != 5 {
 		t.Errorf("got %d bodies of an account, want 5", n)
 	}
 }
@@ -172,11 +172,11 @@ func TestBodyBudget(t *testing.T) {
 		b := newBodyBudget(100)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 		defer cancel()
-		take := func(key string, held, more int64) error { return b.acquire(ctx, key, held, more) }
+		take := func(key string, held, more int64) error { return b.acquirePart(ctx, key, held, more) }
 		if err := errors.Join(take("large", 0, 200), take("large", 200, 100)); err != nil {
 			t.Errorf("a request that is alone: %v", err)
 		}
-		b.release("large", 300)
+		b.releasePart("large", 300)
 		if err := errors.Join(take("a", 0, 30), take("a", 0, 20)); err != nil {
 			t.Errorf("within half of the budget: %v", err)
 		}
@@ -186,16 +186,16 @@ func TestBodyBudget(t *testing.T) {
 		if err := errors.Join(take("b", 0, 25), take("c", 0, 12)); err != nil {
 			t.Errorf("half of what is free: %v", err)
 		}
-		b.release("b", 25)
-		b.release("c", 12)
-		b.release("a", 30)
+		b.releasePart("b", 25)
+		b.releasePart("c", 12)
+		b.releasePart("a", 30)
 		if err := <-done; err != nil {
 			t.Errorf("after a release: %v", err)
 		}
 		if err := take("a", 0, 40); err == nil || err.Error() != "enough" {
 			t.Errorf("got %v, want the end of the context", err)
 		}
-		b.release("a", 30)
+		b.releasePart("a", 30)
 		if b.used != 0 || len(b.byOwner) != 0 || b.waiting != 0 {
 			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byOwner, b.waiting)
 		}

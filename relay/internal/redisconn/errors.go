@@ -24,7 +24,7 @@ var (
 	ErrTooFewReplicas = errors.New("too few replicas have it")
 	// ErrSlotMoves means that a slot is between two servers of a cluster. The command that got this error changed
 	// nothing. It is always combined with ErrUnavailable.
-	ErrSlotMoves = errors.New("redis moves a slot to another server; if this lasts, complete the resharding with " +
+	ErrSlotMoves = errors.New("redis is moving a slot to another server; if this lasts, complete the resharding with " +
 		"redis-cli --cluster fix")
 	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.
 	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")

@@ -19,9 +19,6 @@ func newKeys(std term.Streams, keysNew *cobra.Command) *cobra.Command {
 		newKeysCreate(std), newKeysList(std), newKeysCheck(std), newKeysRotate(std), newKeysRevoke(std))
 }
 
-// publishCapability is the capability of keys that publish.
-const publishCapability = "notifications-publish"
-
 func newKeysCreate(std term.Streams) *cobra.Command {
 	var f adminFlags
 	var spec adminapi.KeySpec
@@ -42,14 +39,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 				}
 				spec.ExpiresAt = at
 			}
-			if len(spec.Topics) > 0 && !slices.Contains(spec.Capabilities, publishCapability) {
-				_, _ = fmt.Fprintln(std.Err, "warning: --topic has no effect, because the key may not publish; add --capability "+
-					publishCapability)
-			}
-			if spec.AccountID == "" && len(spec.Capabilities) == 0 {
-				_, _ = fmt.Fprintln(std.Err, "warning: the key sees only events without an account; use --account to name its account, "+
-					`or --account "*" for all`)
-			}
+			warnKeySpec(std, &spec)
 			return callAndPrint(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
 		},
 	}
@@ -65,6 +55,18 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	flags.StringVar(&expires, "expires", "", "duration such as 30d, or date such as 2027-01-31; default never")
 	f.register(cmd, std)
 	return cmd
+}
+
+// warnKeySpec warns about settings of a key that have no effect, or less than expected.
+func warnKeySpec(std term.Streams, spec *adminapi.KeySpec) {
+	const publish = "notifications-publish"
+	if len(spec.Topics) > 0 && !slices.Contains(spec.Capabilities, publish) {
+		_, _ = fmt.Fprintln(std.Err, "warning: --topic has no effect, because the key may not publish; add --capability "+publish)
+	}
+	if spec.AccountID == "" && len(spec.Capabilities) == 0 {
+		_, _ = fmt.Fprintln(std.Err, "warning: the key sees only events without an account; use --account to name its account, "+
+			`or --account "*" for all`)
+	}
 }
 
 // parseExpiry parses a duration from now, a date, or a time of RFC 3339.

@@ -28,7 +28,7 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{
 		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
-		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each of these would be collected alone
+		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each batch or digest would contain one delivery
 	}
 	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
 	return q
