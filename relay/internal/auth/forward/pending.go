@@ -1,10 +1,13 @@
 package forward
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -12,32 +15,58 @@ import (
 )
 
 const (
-	// maxConnections is the maximum number of requests that the endpoint receives at once.
-	maxConnections = 64
-	// maxPending is the maximum number of requests in progress and waiting.
-	maxPending = 4 * maxConnections
+	// maxRunning is the maximum number of requests that the endpoint receives at once.
+	maxRunning = 64
+	// maxPending is the maximum number of running and waiting requests.
+	maxPending = 4 * maxRunning
 	// maxPendingPerAddress is the part of it that one client address can use (see [clientaddr.Group]). Guesses
 	// from one address then do not delay others.
-	maxPendingPerAddress = maxConnections / 2
+	maxPendingPerAddress = maxRunning / 2
 )
 
-// errTooMany reports that a request was rejected without asking the endpoint.
-var errTooMany = errors.New("too many credentials are being verified")
+var (
+	// errTooMany reports that a request was rejected without asking the endpoint.
+	errTooMany  = errors.New("too many credentials are being verified")
+	errTimeout  = errors.New("the endpoint did not respond in time")
+	errNoCaller = errors.New("all callers have left")
+)
 
 // pendingRequests shares one request to the endpoint among concurrent callers with the same credential and hub. The
 // request ends when the last of them has left.
+//
+// The next request that starts is the oldest one of the address with the fewest running requests. Without room, the
+// newest request of the address with the most requests gives way. So slow responses to some addresses do not stop others.
 type pendingRequests struct {
+	timeout time.Duration // for a request, including its wait
+
 	mu        sync.Mutex
 	byKey     map[string]*pendingRequest
-	byAddress map[netip.Prefix]int
+	waiting   []*pendingRequest // in order of arrival
+	running   int
+	byAddress map[netip.Prefix]addressCount
 }
 
+// addressCount has the requests of one address.
+type addressCount struct{ running, waiting int }
+
+func (c addressCount) pending() int { return c.running + c.waiting }
+
 type pendingRequest struct {
-	done    chan struct{} // closed when key and err are set
-	key     *auth.Key
-	err     error
-	callers int
-	cancel  context.CancelCauseFunc
+	id        string
+	group     netip.Prefix
+	start     chan struct{} // closed when it may be sent
+	isRunning bool
+	done      chan struct{} // closed when key and err are set
+	key       *auth.Key
+	err       error
+	callers   int
+	cancel    context.CancelCauseFunc
+}
+
+func newPendingRequests(timeout time.Duration) *pendingRequests {
+	return &pendingRequests{
+		timeout: timeout, byKey: make(map[string]*pendingRequest), byAddress: make(map[netip.Prefix]addressCount),
+	}
 }
 
 // shareRequest calls ask, unless a call for the same id is in progress, and returns its result. It returns the cause of ctx if
@@ -50,7 +79,7 @@ func (p *pendingRequests) shareRequest(
 		return nil, errTooMany
 	}
 	_, err := await.Value(ctx, r.done)
-	p.leaveRequest(id, r)
+	p.leaveRequest(r)
 	if err != nil {
 		return nil, err
 	}
@@ -66,43 +95,113 @@ func (p *pendingRequests) joinRequest(
 		r.callers++
 		return r
 	}
-	if len(p.byKey) >= maxPending || p.byAddress[group] >= maxPendingPerAddress {
+	if !p.makeRoom(group) {
 		return nil
 	}
-	if p.byKey == nil {
-		p.byKey, p.byAddress = make(map[string]*pendingRequest), make(map[netip.Prefix]int)
+	ctx, stop := context.WithTimeoutCause(context.WithoutCancel(ctx), p.timeout, errTimeout)
+	ctx, cancel := context.WithCancelCause(ctx)
+	r := &pendingRequest{
+		id: id, group: group, start: make(chan struct{}), done: make(chan struct{}), callers: 1, cancel: cancel,
 	}
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
-	r := &pendingRequest{done: make(chan struct{}), callers: 1, cancel: cancel}
 	p.byKey[id] = r
-	p.byAddress[group]++
+	p.waiting = append(p.waiting, r)
+	p.count(group, addressCount{waiting: 1})
+	p.startNext()
 	go func() {
-		r.key, r.err = ask(ctx)
-		p.mu.Lock()
-		if p.byKey[id] == r {
-			delete(p.byKey, id)
+		defer stop()
+		if _, r.err = await.Value(ctx, r.start); r.err == nil {
+			r.key, r.err = ask(ctx)
 		}
-		if p.byAddress[group]--; p.byAddress[group] == 0 {
-			delete(p.byAddress, group)
-		}
-		p.mu.Unlock()
 		cancel(nil)
+		p.endRequest(r)
 		close(r.done)
 	}()
 	return r
 }
 
-var errNoCaller = errors.New("all callers have left")
+// makeRoom reports whether a request of an address may be added.
+func (p *pendingRequests) makeRoom(group netip.Prefix) bool {
+	own := p.byAddress[group].pending()
+	if own >= maxPendingPerAddress {
+		return false
+	}
+	if p.running+len(p.waiting) < maxPending {
+		return true
+	}
+	var victim *pendingRequest
+	for _, r := range slices.Backward(p.waiting) {
+		if victim == nil || p.byAddress[r.group].pending() > p.byAddress[victim.group].pending() {
+			victim = r
+		}
+	}
+	if victim == nil || p.byAddress[victim.group].pending() <= own+1 {
+		return false
+	}
+	p.unshare(victim)
+	p.removeWaiting(victim)
+	victim.cancel(errTooMany)
+	return true
+}
+
+// startNext starts a request if one may be sent.
+func (p *pendingRequests) startNext() {
+	if p.running >= maxRunning || len(p.waiting) == 0 {
+		return
+	}
+	next := slices.MinFunc(p.waiting, func(a, b *pendingRequest) int {
+		return cmp.Compare(p.byAddress[a.group].running, p.byAddress[b.group].running)
+	})
+	p.removeWaiting(next)
+	next.isRunning = true
+	p.running++
+	p.count(next.group, addressCount{running: 1})
+	close(next.start)
+}
+
+func (p *pendingRequests) removeWaiting(r *pendingRequest) {
+	if i := slices.Index(p.waiting, r); i >= 0 {
+		p.waiting = slices.Delete(p.waiting, i, i+1)
+		p.count(r.group, addressCount{waiting: -1})
+	}
+}
+
+func (p *pendingRequests) endRequest(r *pendingRequest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.unshare(r)
+	if !r.isRunning {
+		p.removeWaiting(r)
+		return
+	}
+	p.running--
+	p.count(r.group, addressCount{running: -1})
+	p.startNext()
+}
+
+// count adds to the requests of an address.
+func (p *pendingRequests) count(group netip.Prefix, n addressCount) {
+	c := p.byAddress[group]
+	c.running += n.running
+	c.waiting += n.waiting
+	if p.byAddress[group] = c; c.pending() == 0 {
+		delete(p.byAddress, group)
+	}
+}
 
 // leaveRequest ends the wait of a caller, and cancels the request after the last one.
-func (p *pendingRequests) leaveRequest(id string, r *pendingRequest) {
+func (p *pendingRequests) leaveRequest(r *pendingRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.callers--; r.callers > 0 {
 		return
 	}
-	if p.byKey[id] == r {
-		delete(p.byKey, id) // a new caller must not join a canceled request
-	}
+	p.unshare(r)
 	r.cancel(errNoCaller)
+}
+
+// unshare ensures that no new caller joins a request that ends.
+func (p *pendingRequests) unshare(r *pendingRequest) {
+	if p.byKey[r.id] == r {
+		delete(p.byKey, r.id)
+	}
 }

@@ -49,7 +49,7 @@ var errRefused = errors.New("refused")
 // Options are the settings of a [Verifier]. All fields are required.
 type Options struct {
 	URL string
-	// Timeout is the time limit of a request.
+	// Timeout is the time limit of a request, including its wait for others.
 	Timeout time.Duration
 	// CacheTTL is the time for which a decision is used without asking again.
 	CacheTTL time.Duration
@@ -67,7 +67,7 @@ type Verifier struct {
 	now            func() time.Time
 	unavailableLog rate.Sometimes
 	changes        credentialChanges
-	pending        pendingRequests
+	pending        *pendingRequests
 
 	mu    sync.Mutex
 	cache map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
@@ -78,15 +78,15 @@ var _ auth.ForwardVerifier = (*Verifier)(nil)
 // NewVerifier returns a verifier. It sends no request yet.
 func NewVerifier(o Options) *Verifier {
 	client := &http.Client{
-		Timeout: o.Timeout,
 		Transport: &http.Transport{
-			MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxConnections, MaxResponseHeaderBytes: maxResponse,
+			MaxConnsPerHost: maxRunning, MaxIdleConnsPerHost: maxRunning, MaxResponseHeaderBytes: maxResponse,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &Verifier{
 		opts: o, client: client, now: time.Now,
-		unavailableLog: rate.Sometimes{Interval: logInterval}, cache: make(map[apikey.Hash]map[string]*auth.Key),
+		unavailableLog: rate.Sometimes{Interval: logInterval}, pending: newPendingRequests(o.Timeout),
+		cache: make(map[apikey.Hash]map[string]*auth.Key),
 	}
 }
 
