@@ -20,6 +20,15 @@ type Thread struct {
 	Key string
 }
 
+var subjectPart = strings.NewReplacer("%", "%25", "/", "%2F")
+
+// SubjectKey returns a key for the subject of a notification, such as a container. Subjects of different hubs or accounts
+// have different keys, so the events of one account do not change the alerts and messages about those of another. kind has
+// no slash.
+func SubjectKey(n relay.Notification, kind, id string) string {
+	return kind + "/" + subjectPart.Replace(n.Hub) + "/" + subjectPart.Replace(n.Account) + "/" + subjectPart.Replace(id)
+}
+
 // ThreadOf returns the thread of a delivery. Digests, batches, samples, jobs without an ID, and notifications about no
 // container or several containers have no thread.
 func ThreadOf(d relay.Delivery) Thread {
@@ -33,9 +42,9 @@ func ThreadOf(d relay.Delivery) Thread {
 	}
 	switch {
 	case strings.HasPrefix(n.Topic, "job.") && e.Object.ID != "":
-		return Thread{ThreadJob, ThreadJob + " " + n.Hub + " " + e.Object.ID}
+		return Thread{ThreadJob, SubjectKey(n, ThreadJob, e.Object.ID)}
 	case len(e.Context.Containers) == 1 && e.Context.Containers[0] != "":
-		return Thread{ThreadContainer, ThreadContainer + " " + n.Hub + " " + e.Context.Containers[0]}
+		return Thread{ThreadContainer, SubjectKey(n, ThreadContainer, e.Context.Containers[0])}
 	}
 	return Thread{}
 }

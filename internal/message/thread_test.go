@@ -11,7 +11,7 @@ func TestThreadOf(t *testing.T) {
 	t.Parallel()
 	of := func(topic, object, containers, more string) relay.Delivery {
 		return relay.Delivery{ID: "d", Notifications: []relay.Notification{{
-			ID: "6740a1b20000000000000001", Topic: topic, Hub: "h",
+			ID: "6740a1b20000000000000001", Topic: topic, Hub: "h", Account: "a",
 			Data: fmt.Appendf(nil, `{"topic":%q,"object":{"id":%q},"context":{"hub_id":"h","containers":[%s]}%s}`,
 				topic, object, containers, more),
 		}}}
@@ -22,7 +22,7 @@ func TestThreadOf(t *testing.T) {
 	batch.Notifications = append(batch.Notifications, batch.Notifications...)
 	broken := of("container.error", "o", `"c"`, ",")
 	// The Slack sink stores threads with these keys, and the email sink derives references from them.
-	container, job := Thread{ThreadContainer, "container h c"}, Thread{ThreadJob, "job h j"}
+	container, job := Thread{ThreadContainer, "container/h/a/c"}, Thread{ThreadJob, "job/h/a/j"}
 	for name, c := range map[string]struct {
 		of   relay.Delivery
 		want Thread
@@ -43,5 +43,23 @@ func TestThreadOf(t *testing.T) {
 		if got := ThreadOf(c.of); got != c.want {
 			t.Errorf("%s: ThreadOf() = %+v, want %+v", name, got, c.want)
 		}
+	}
+}
+
+// No hub and no account can get the key of another one.
+func TestSubjectKey_SeparatesHubsAndAccounts(t *testing.T) {
+	t.Parallel()
+	of := func(hub, account, id string) string {
+		return SubjectKey(relay.Notification{Hub: hub, Account: account}, "container", id)
+	}
+	seen := make(map[string]bool)
+	for _, key := range []string{
+		of("h", "", "x"), of("h", "a", "x"), of("h", "b", "x"), of("h", "", "a/x"), of("h/a", "", "x"), of("h", "a/x", ""),
+		of("h", "a%2Fx", ""), of("h a", "", "x"), of("h", "a x", ""), of("", "h", "x"),
+	} {
+		if seen[key] {
+			t.Errorf("several subjects have the key %s", key)
+		}
+		seen[key] = true
 	}
 }

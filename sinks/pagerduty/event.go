@@ -154,11 +154,8 @@ func truncate(text string, most int) string {
 	return text
 }
 
-// keyPart escapes the separator of dedup keys. Otherwise a hub could resolve the alerts of another one.
-var keyPart = strings.NewReplacer("%", "%25", "/", "%2F")
-
-// dedupKey is equal for a problem and its recovery. It contains the job, the instance, the container or the object, in
-// its hub. Topics that differ only in their last words, such as x.error and x.state.changed, share it.
+// dedupKey is equal for a problem and its recovery. It contains the job, the instance, the container or the object, of
+// an account in a hub. Topics that differ only in their last words, such as x.error and x.state.changed, share it.
 func dedupKey(n relay.Notification, e relay.Envelope) string {
 	kind, _, _ := strings.Cut(n.Topic, ".")
 	id := e.Object.ID
@@ -180,7 +177,7 @@ func dedupKey(n relay.Notification, e relay.Envelope) string {
 	if id == "" {
 		id = n.ID // a separate alert
 	}
-	key := "hubrelay/" + keyPart.Replace(n.Hub) + "/" + kind + "/" + keyPart.Replace(id)
+	key := "hubrelay/" + message.SubjectKey(n, kind, id)
 	if len(key) > 255 { // PagerDuty's limit
 		sum := sha256.Sum256([]byte(key))
 		key = "hubrelay/" + hex.EncodeToString(sum[:])

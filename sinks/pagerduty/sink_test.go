@@ -153,7 +153,7 @@ func note(topic, object, containers string) relay.Delivery {
 // What triggers an alert, what resolves it, and that both have one key.
 func TestEvents(t *testing.T) {
 	t.Parallel()
-	const job, instance, container = "hubrelay/h/job/j1", "hubrelay/h/container.instance/i1", "hubrelay/h/container/c1"
+	const job, instance, container = "hubrelay/job/h//j1", "hubrelay/container.instance/h//i1", "hubrelay/container/h//c1"
 	for _, c := range []struct {
 		topic, object  string
 		action, dedup  string
@@ -186,18 +186,18 @@ func TestEvents(t *testing.T) {
 		{"container.desired_state.changed", `{"id":"c1","state":"running"}`, "", "", "", ""},
 		{"container.updated", `{"id":"c1"}`, "", "", "", ""},
 		{
-			"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/h/dns.certificate/x", "critical",
+			"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/dns.certificate/h//x", "critical",
 			"dns.certificate.error (x)",
 		},
 		{
-			"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/h/dns.certificate/x", "",
+			"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/dns.certificate/h//x", "",
 			"",
 		},
 		{
-			relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/h/sink/billing", "critical",
+			relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/sink/h//billing", "critical",
 			"hubrelay.sink.disabled (billing)",
 		},
-		{relay.TopicSinkRecovered, `{"id":"billing"}`, "resolve", "hubrelay/h/sink/billing", "", ""},
+		{relay.TopicSinkRecovered, `{"id":"billing"}`, "resolve", "hubrelay/sink/h//billing", "", ""},
 	} {
 		s, p := openTest(t, sinktest.Accept)
 		d := note(c.topic, c.object, `["c1"]`)
@@ -289,13 +289,14 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// A hub whose ID extends that of another one has other alerts.
-func TestDedupKey_SeparatesHubs(t *testing.T) {
+// An event of one account cannot resolve the alert of another one.
+func TestDedupKey_SeparatesAccounts(t *testing.T) {
 	t.Parallel()
-	key := func(hub, topic, id string) string {
-		return dedupKey(relay.Notification{Hub: hub, Topic: topic}, relay.Envelope{Object: relay.Object{ID: id}})
+	key := func(account string) string {
+		return dedupKey(relay.Notification{Hub: "h", Account: account, Topic: "container.error"},
+			relay.Envelope{Object: relay.Object{ID: "x"}})
 	}
-	if a, b := key("acme/container", "container.error", "x"), key("acme", "container.error", "container/x"); a == b {
+	if a, b := key("acme"), key("evil"); a == b {
 		t.Errorf("got the key %s for both", a)
 	}
 }
