@@ -28,10 +28,10 @@ const (
 	renewRetryInterval = 5 * time.Second
 	// fetchTime is the time limit of a request for a token. An attempt waits for it at most until its own time limit.
 	fetchTime = 30 * time.Second
-	// errorRetryInterval is the pause after an error of the endpoint without Retry-After. maxErrorPause limits
-	// Retry-After, and thus the delay of deliveries.
+	// errorRetryInterval is the pause after an error of the endpoint without Retry-After. maxRetryAfter limits
+	// Retry-After, because no command ends the pause.
 	errorRetryInterval = time.Second
-	maxRetryAfter      = 24 * time.Hour
+	maxRetryAfter      = time.Hour
 	// After a rejected token, the next one is fetched at once, and further ones after minRefetchDelay, doubling up to
 	// maxRefetchDelay while all are rejected. Otherwise a receiver that rejects all tokens would cause a token request
 	// per attempt.
