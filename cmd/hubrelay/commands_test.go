@@ -173,7 +173,7 @@ func TestClientCommands(t *testing.T) {
 		t.Errorf("publish for an account that the key is not of ended with %d: %s", code, errOut)
 	}
 	all := start(t, env, "listen", "--json")
-	some := start(t, env, "listen", "--topics", "container.*,!*.error")
+	some := start(t, env, "listen", "--topic", "container.*,!*.error")
 	testkit.Eventually(t, "both listeners to be connected", func() error {
 		return errors.Join(all.Err.Contains("connected")(), some.Err.Contains("connected")())
 	})

@@ -174,7 +174,7 @@ func runPrintedCommands(t *testing.T, p *testkit.Process) {
 	if exported == nil {
 		t.Fatalf("the output has no export command:\n%s", out)
 	}
-	if err := errors.Join(hasAll(out, "listen --topics '*.error'", "curl -sS $HUBRELAY_URL",
+	if err := errors.Join(hasAll(out, "listen --topic '*.error'", "curl -sS $HUBRELAY_URL",
 		"redis-cli -s ")...); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}

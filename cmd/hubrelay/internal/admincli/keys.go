@@ -45,13 +45,13 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&spec.AccountID, "account", "", `account whose events the key sees; "*" for all`)
-	flags.StringArrayVar(&spec.Hubs, "hub", nil, `hub that the key may access, repeatable; "*" for all`)
-	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "permission besides reading, repeatable: "+
-		"notifications-publish, containers-instances-migrate")
-	flags.StringArrayVar(&spec.Topics, "topic", nil, "pattern of the topics that the key may publish, repeatable "+
-		"(default all)")
-	flags.StringArrayVar(&spec.Networks, "network", nil, "network from which the key may be used, repeatable "+
-		"(default all)")
+	flags.StringArrayVar(&spec.Hubs, "hub", nil, `hub that the key may access, "*" for all; may be repeated`)
+	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "permission besides reading: "+
+		"notifications-publish, containers-instances-migrate; may be repeated")
+	flags.StringArrayVar(&spec.Topics, "topic", nil, "pattern of the topics that the key may publish (default all); "+
+		"may be repeated")
+	flags.StringArrayVar(&spec.Networks, "network", nil, "network from which the key may be used (default all); "+
+		"may be repeated")
 	flags.StringVar(&expires, "expires", "", "duration such as 30d, or date such as 2027-01-31; default never")
 	f.register(cmd, std)
 	return cmd

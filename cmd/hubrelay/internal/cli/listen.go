@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -30,8 +31,8 @@ func newListen(std term.Streams) *cobra.Command {
 		Short: "Print events of a hub as they arrive",
 		Long: `Opens the websocket stream and prints each event as it arrives, until interrupted. It reconnects
 after a lost connection and continues after the last event. The event hubrelay.resync means that
-events were lost. Patterns select topics, like --topics. Without a hub it prints the events of all hubs
-that the key can read. With --since it starts with stored events.`,
+events were lost. Patterns select topics, like --topic. Without a hub it prints the events of all hubs that
+the key can read. With --since it starts with stored events.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen --since 2h
   hubrelay listen 'container.*' '!*.error' -o jsonl | jq .object`,
@@ -53,8 +54,13 @@ that the key can read. With --since it starts with stored events.`,
 		},
 	}
 	r.register(cmd, std)
-	cmd.Flags().StringSliceVar(&topics, "topics", nil,
-		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
+	cmd.Flags().StringSliceVar(&topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
+	cmd.Flags().SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "topics" { // the name in earlier builds
+			name = "topic"
+		}
+		return pflag.NormalizedName(name)
+	})
 	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; -o jsonl prints the cursor of each event")
 	cmd.Flags().StringVar(&since, "since", "", "start with stored events newer than an age such as 2h, or a time (RFC 3339)")
 	cmd.MarkFlagsMutuallyExclusive("after", "since")

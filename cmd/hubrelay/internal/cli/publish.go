@@ -65,15 +65,15 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 	flags := cmd.Flags()
 	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single event ('hubrelay topics' lists them)")
 	flags.StringVar(&f.single.Context.AccountID, "account", "",
-		"account id (default: the account of the key; only a key with account_id \"*\" can set another one)")
+		"account ID (default: the account of the key; only a key with account_id \"*\" can set another one)")
 	flags.StringVar(&f.single.Object.ID, "object", "",
-		"object.id (default: the id of the event)")
+		"object.id (default: the ID of the event)")
 	flags.StringVar(&f.single.Object.State, "state", "", "object.state")
 	flags.StringVar(&f.single.Object.Error, "error", "", "object.error")
-	flags.StringSliceVar(&f.single.Context.Environments, "environment", nil, "environment id, may be repeated")
-	flags.StringSliceVar(&f.single.Context.Clusters, "cluster", nil, "cluster name, may be repeated")
-	flags.StringSliceVar(&f.single.Context.Containers, "container", nil, "container id, may be repeated")
-	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone id, may be repeated")
+	flags.StringSliceVar(&f.single.Context.Environments, "environment", nil, "environment ID; may be repeated")
+	flags.StringSliceVar(&f.single.Context.Clusters, "cluster", nil, "cluster name; may be repeated")
+	flags.StringSliceVar(&f.single.Context.Containers, "container", nil, "container ID; may be repeated")
+	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone ID; may be repeated")
 	flags.StringVar(&f.idempotent, "idempotency-key", "",
 		"text that makes it safe to repeat this call within 10 minutes (not for -)")
 	return cmd

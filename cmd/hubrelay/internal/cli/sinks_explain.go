@@ -47,7 +47,7 @@ is started to get its request, and stopped. If it provides none, the output show
 	}
 	configFlag(cmd, &f.file)
 	cmd.Flags().StringVar(&f.event, "event", "", "file with one event as JSON, - for standard input")
-	cmd.Flags().StringVar(&f.hub, "hub", "", "hub id, for an event without one")
+	cmd.Flags().StringVar(&f.hub, "hub", "", "hub ID, for an event without one")
 	f.Register(cmd.Flags())
 	return cmd
 }

@@ -33,7 +33,7 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
 	}
 	line("  export %s\n", exported)
-	line("  %s\n  %s listen --topics '*.error'\n", p.Dim("# print errors"), term.ProgramName())
+	line("  %s\n  %s listen --topic '*.error'\n", p.Dim("# print errors"), term.ProgramName())
 	line("  %s", p.Dim("# publish, and see it arrive here"))
 	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' -d '%s'\n", notification)
