@@ -282,7 +282,7 @@ func TestAdminSocketIsFound(t *testing.T) {
 		}
 	}
 	if _, errOut, code := callIn(t, tempDir(t), []string{"XDG_RUNTIME_DIR=" + tempDir(t)}, "", list...); code != 1 ||
-		!strings.Contains(errOut, "no daemon found") || strings.Count(errOut, "\n") != 1 {
+		!strings.Contains(errOut, "no relay found") || strings.Count(errOut, "\n") != 1 {
 		t.Errorf("without a daemon: ended with %d: %s", code, errOut)
 	}
 }

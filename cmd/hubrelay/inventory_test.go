@@ -74,7 +74,7 @@ func TestInventory(t *testing.T) {
 	testkit.Eventually(t, "the empty inventory", func() error {
 		out, _, _ := call(t, o.env, "", "inventory", "list")
 		return errors.Join(hasAll(out,
-			"the inventory is empty: define servers in migration.inventory_file of the daemon")...)
+			"the inventory is empty: define servers in migration.inventory_file of the relay")...)
 	})
 	for _, tc := range []struct{ args, part string }{
 		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},

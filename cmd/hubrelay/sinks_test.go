@@ -235,7 +235,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks pause", 2, []string{"--help"}, ""},
 		{"sinks puase billing", 2, []string{"pause"}, ""},
 		{"sinks list --admin 127.0.0.1", 2, []string{"https://127.0.0.1:9091"}, ""},
-		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon responds at http://127.0.0.1:1"}, ""},
+		{"sinks list --admin 127.0.0.1:1", 1, []string{"no relay responds at http://127.0.0.1:1"}, ""},
 		{"sinks list --admin " + strings.TrimPrefix(admin.URL, "http://"), 0, []string{"billing"}, "GET /api/sinks?limit=500"},
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
 		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks?limit=500"},

@@ -91,7 +91,7 @@ type ResponseError struct {
 
 func (e *ResponseError) Error() string {
 	if e.Err != nil {
-		return fmt.Sprintf("decode response: %v; does the daemon have another version?", e.Err)
+		return fmt.Sprintf("decode response: %v; does the relay have another version?", e.Err)
 	}
 	return fmt.Sprintf("%s returned status %d, so it is not an admin listener that supports this command: check "+
 		"--admin, -c FILE or HUBRELAY_ADMIN", e.Address, e.Status)
@@ -199,7 +199,7 @@ func (c *Client) NewProxy() (http.Handler, error) {
 			c.setHeaders(p.Out.Header)
 		},
 		ModifyResponse: func(r *http.Response) error {
-			r.Header.Del("Set-Cookie") // of a session at the daemon, for another host
+			r.Header.Del("Set-Cookie") // of a session at the relay, for another host
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

@@ -190,7 +190,7 @@ func TestDriver_StartFails(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"version":     {"version", nil, "the plugin has version 7 of the protocol and this daemon version 1"},
+		"version":     {"version", nil, "the plugin has version 7 of the protocol and this relay version 1"},
 		"a sink":      {"sdk", nil, "this program is a plugin of the kind sink, and was started as a driver"},
 		"another one": {"strange", nil, "does not serve hubrelay.plugin.driver.v1.Driver"},
 		"wrong hash":  {"driver", func(o *Options) { o.SHA256 = strings.Repeat("ab", 32) }, "sha256 pins abab"},

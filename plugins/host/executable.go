@@ -31,7 +31,7 @@ func Resolve(command []string) (path string, args []string, err error) {
 	if name, builtin := strings.CutPrefix(program, Builtin); builtin {
 		self, err := os.Executable()
 		if err != nil {
-			return "", nil, fmt.Errorf("find the binary of the daemon: %w", err)
+			return "", nil, fmt.Errorf("find the binary of hubrelay: %w", err)
 		}
 		return self, append([]string{BuiltinCommand, name}, args...), nil
 	}
@@ -39,7 +39,7 @@ func Resolve(command []string) (path string, args []string, err error) {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			return "", nil, fmt.Errorf(
-				"the command %q is not in the daemon's PATH: install it, or write its path (./%s is relative to the "+
+				"the command %q is not in the relay's PATH: install it, or write its path (./%s is relative to the "+
 					"configuration)", program, program,
 			)
 		}

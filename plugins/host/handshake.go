@@ -202,7 +202,7 @@ func (s *pluginSession) startError(ctx context.Context, err error) error {
 			"(1|1|unix|…|grpc): print nothing before it",
 			relay.Truncate(strings.ToValidUTF8(line, "�"), 80))
 	case said && parts[1] != strconv.Itoa(wire.Version):
-		return fmt.Errorf("the plugin has version %s of the protocol and this daemon version %d: build it with "+
+		return fmt.Errorf("the plugin has version %s of the protocol and this relay version %d: build it with "+
 			"the SDK of this version",
 			relay.Truncate(parts[1], 20), wire.Version)
 	}

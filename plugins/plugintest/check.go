@@ -92,7 +92,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 		check{"still runs, as the same process", k.isRunning},
 		check{"ends within 3 s after a shutdown request", k.stopsInTime},
 		check{
-			"ends when the daemon is killed (end of its standard input)",
+			"ends when the relay is killed (end of its standard input)",
 			func(ctx context.Context) error { return dieWithoutDaemon(ctx, p) },
 		},
 	) {

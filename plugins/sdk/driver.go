@@ -26,7 +26,7 @@ func ServeDriver(driver relay.Driver, opts ...Option) error {
 		return errors.New("sdk.ServeDriver needs a driver")
 	}
 	if o.concurrency != DefaultConcurrency {
-		return errors.New("sdk.Concurrency is for sinks: how many migrations run at once is the daemon's choice")
+		return errors.New("sdk.Concurrency is for sinks: how many migrations run at once is the relay's choice")
 	}
 	if o.explain != nil {
 		return errors.New("sdk.Explain is for sinks: a driver sends nothing")

@@ -245,7 +245,7 @@ func joinNode(ctx context.Context, group *lifecycle.Group, leases *lease.Manager
 			return nil
 		case <-node.Lost:
 			return fmt.Errorf(
-				"node %s was taken by another process while Redis was unreachable; restart the daemon to join again",
+				"node %s was taken by another process while Redis was unreachable; restart the node to join again",
 				node.Name,
 			)
 		}

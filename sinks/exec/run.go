@@ -107,7 +107,7 @@ func startError(err error) error {
 	case errors.Is(err, syscall.ENOENT):
 		return fmt.Errorf("the interpreter in its first line does not exist: %w", err)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("the user of the daemon is not allowed to run it: %w", err)
+		return fmt.Errorf("the user of the relay is not allowed to run it: %w", err)
 	}
 	return err
 }

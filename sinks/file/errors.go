@@ -19,11 +19,11 @@ func describeError(path string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint = fmt.Sprintf("the directory %s does not exist: create it, and let the user of the daemon write to it",
+		hint = fmt.Sprintf("the directory %s does not exist: create it, and let the user of the relay write to it",
 			filepath.Dir(path))
 	case errors.Is(err, fs.ErrPermission):
 		hint = fmt.Sprintf(
-			"the user of the daemon is not allowed to write to %s, or to create files in its directory: grant it", path)
+			"the user of the relay is not allowed to write to %s, or to create files in its directory: grant it", path)
 	case errors.Is(err, syscall.EROFS):
 		hint = fmt.Sprintf("the file system of %s is read-only", path)
 	case errors.Is(err, syscall.ENOSPC):

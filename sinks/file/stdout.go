@@ -119,7 +119,7 @@ func (s *stdoutWriter) writeNow(line []byte) error {
 		return nil
 	case errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf(
-			"the reader of the standard output has closed it: restart the daemon with a connected output: %w", err,
+			"the reader of the standard output has closed it: restart the relay with a connected output: %w", err,
 		)
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("the disk of the standard output is full: free some space: %w", err)

@@ -46,7 +46,7 @@ func NewHealth(o HealthOptions) *Health {
 	}
 	h := &Health{
 		opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux(),
-		ready: func(context.Context) error { return errors.New("the daemon is starting") },
+		ready: func(context.Context) error { return errors.New("the node is starting") },
 	}
 	h.mux.HandleFunc("/", indexPage("hubrelay health\n\n/healthz\n/readyz\n/metrics\n"))
 	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(serveHealthz)))
@@ -68,7 +68,7 @@ func (h *Health) SetReady(check func(ctx context.Context) error) {
 // Drain makes /readyz return 503 from now on, so load balancers stop sending clients to a daemon that is about to
 // stop.
 func (h *Health) Drain() {
-	h.SetReady(func(context.Context) error { return errors.New("the daemon is stopping") })
+	h.SetReady(func(context.Context) error { return errors.New("the node is stopping") })
 }
 
 // ServeHTTP handles one request. On loopback it rejects unknown host names, because a web page could point its own

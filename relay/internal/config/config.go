@@ -53,7 +53,7 @@ type Config struct {
 	Sinks         map[string]Sink   `koanf:"sinks" doc:"Destinations outside the relay, by name."`
 	Sources       map[string]Source `koanf:"sources" doc:"Upstreams whose events the relay copies, by name."`
 	Migration     Migration         `koanf:"migration" doc:"Migration of container instances between servers."`
-	Log           Log               `koanf:"log" doc:"Log of the daemon, on standard error."`
+	Log           Log               `koanf:"log" doc:"Log of the relay, on standard error."`
 
 	// Warnings are problems that do not prevent the start.
 	Warnings []Problem `koanf:"-"`
@@ -117,7 +117,7 @@ type AdminToken struct {
 // Redis configures the storage.
 type Redis struct {
 	URL         string    `koanf:"url" secret:"url" doc:"Address of Redis."`
-	URLFile     string    `koanf:"url_file" doc:"File with the url, read when the daemon starts."`
+	URLFile     string    `koanf:"url_file" doc:"File with the url, read when the relay starts."`
 	DataDir     string    `koanf:"data_dir" doc:"Directory of the embedded redis-server and of the admin socket."`
 	Prefix      string    `koanf:"prefix" doc:"Prefix of all Redis keys, so relays can share one Redis."`
 	Partitions  int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024."`

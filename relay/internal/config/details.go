@@ -22,7 +22,7 @@ func details() map[string]string {
 		"Admin.tokens":           "Create a token with hubrelay keys new --admin.",
 		"AdminToken.role":        "viewer reads; operator also controls sinks and dead letters; admin may do everything.",
 		"Redis.url": "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:. If empty, the " +
-			"daemon starts an embedded redis-server.",
+			"relay starts an embedded redis-server.",
 		"Redis.data_dir":   "It is relative to the directory of the configuration file.",
 		"Redis.partitions": "The number cannot change once there is data.",
 		"Redis.min_replicas": "An event is accepted only if that many replicas have it. If fewer confirm it within a " +

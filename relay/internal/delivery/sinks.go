@@ -221,7 +221,7 @@ func (s stateStore) Lock(ctx context.Context, name string, hold time.Duration) (
 	case <-s.states.connected:
 		return s.states.store.ForSink(s.sink).Lock(ctx, name, hold)
 	default:
-		return "", nil, errors.New("lock state: the daemon is still starting")
+		return "", nil, errors.New("lock state: the node is still starting")
 	}
 }
 

@@ -36,7 +36,7 @@ type AdminJobs struct{ module *Module }
 func (a *AdminJobs) requireService() (*Service, error) {
 	if a.module.driver == nil {
 		return nil, relay.NewError(relay.CodeNotEnabled,
-			"migrations are disabled, so there are no jobs; configure migration.driver and restart the daemon")
+			"migrations are disabled, so there are no jobs; configure migration.driver and restart the relay")
 	}
 	return a.module.service, nil
 }

@@ -38,7 +38,7 @@ func (m *Module) AdminRoutes() []module.AdminRoute {
 	return adminRoutes(func() (adminInventory, error) {
 		if m.driver == nil {
 			return nil, relay.NewError(relay.CodeNotEnabled,
-				"migrations are disabled, so there is no inventory; configure migration.driver and restart the daemon")
+				"migrations are disabled, so there is no inventory; configure migration.driver and restart the relay")
 		}
 		return nodeInventory{m.inventory, m.worker}, nil
 	})

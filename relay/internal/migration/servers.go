@@ -26,7 +26,7 @@ type ServersError struct {
 }
 
 func (e *ServersError) Error() string {
-	return fmt.Sprintf("the import %s the server %q: only migration.inventory_file of the daemon defines servers; "+
+	return fmt.Sprintf("the import %s the server %q: only migration.inventory_file of the relay defines servers; "+
 		"change them there, or remove clusters from the import", e.change, e.Server)
 }
 

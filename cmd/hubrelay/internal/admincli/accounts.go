@@ -20,7 +20,7 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 	var confirmed bool
 	cmd := &cobra.Command{
 		Use:   "erase ACCOUNT",
-		Short: "Delete the events of an account from a running daemon",
+		Short: "Delete the events of an account from a running relay",
 		Long: `Deletes the events of an account: from the log, the queues, open digests and scheduled retries of all sinks,
 the dead letters, and the quarantine. It waits until the embedded Redis has rewritten its file. Then it
 prints what it cannot delete. This cannot be undone. Revoke the keys of the account first. Otherwise new

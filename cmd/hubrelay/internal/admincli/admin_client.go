@@ -26,7 +26,7 @@ import (
 )
 
 // adminHelp explains how commands find the running daemon.
-const adminHelp = `Commands find the daemon by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its
+const adminHelp = `Commands find the relay by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its
 socket admin.sock in ./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
 
 // adminFlags select the running daemon and the output format.
@@ -43,9 +43,9 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 // registerConnection registers only the flags that select the daemon.
 func (f *adminFlags) registerConnection(cmd *cobra.Command, std term.Streams) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: from -c, "+
+	flags.StringVar(&f.address, "admin", "", "URL or socket path of the relay's admin listener (default: from -c, "+
 		"HUBRELAY_ADMIN, or ./hubrelay-data/admin.sock)")
-	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
+	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the relay, to find its admin listener")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := rejectEmptyFlags(cmd); err != nil {
 			return err
@@ -100,7 +100,7 @@ func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	if err != nil {
 		return nil, command.PrintProblems(std, err)
 	}
-	address, err := findDaemon(endpoint, f.file != "")
+	address, err := findRelay(endpoint, f.file != "")
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +109,9 @@ func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	return c, nil
 }
 
-// findDaemon returns the URL or the socket path of a daemon with endpoint e. If configured is false, e contains only
+// findRelay returns the URL or the socket path of a daemon with endpoint e. If configured is false, e contains only
 // defaults.
-func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
+func findRelay(e daemon.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
 		return setup.LocalURL("https", e.Listen), nil
@@ -123,7 +123,7 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 		Configured: configured,
 	})
 	if err != nil {
-		return "", fmt.Errorf("no daemon found: start it and wait until it is ready, or set its admin listener with "+
+		return "", fmt.Errorf("no relay found: start it and wait until it is ready, or set its admin listener with "+
 			"--admin, -c FILE or HUBRELAY_ADMIN; tried %s",
 			strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
@@ -154,22 +154,22 @@ func isNumber(port string) bool {
 	return err == nil
 }
 
-// errNoDaemon is wrapped by the error of a request without a response.
-var errNoDaemon = errors.New("no daemon responds")
+// errNoRelay is wrapped by the error of a request without a response.
+var errNoRelay = errors.New("no relay responds")
 
-// connectionClosedError reports that the daemon closed the connection without a response. It matches [errNoDaemon], so commands
+// connectionClosedError reports that the daemon closed the connection without a response. It matches [errNoRelay], so commands
 // that wait for a daemon continue.
 type connectionClosedError struct{ *adminclient.ConnectionError }
 
 func (e *connectionClosedError) Error() string {
-	return fmt.Sprintf("the daemon at %s closed the connection without a response (%v); it may be overloaded or stopping, "+
+	return fmt.Sprintf("the relay at %s closed the connection without a response (%v); it may be overloaded or stopping, "+
 		"and may have processed the request: check, then repeat the command", e.Address, e.Err)
 }
 
-func (e *connectionClosedError) Is(target error) bool { return target == errNoDaemon }
+func (e *connectionClosedError) Is(target error) bool { return target == errNoRelay }
 
 // errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
-var errInterrupted = errors.New("interrupted before the daemon responded")
+var errInterrupted = errors.New("interrupted before the relay responded")
 
 // callDaemon calls an operation of the running daemon.
 func callDaemon[Request, Response any](
@@ -292,7 +292,7 @@ func (c *adminConn) explainError(err error) error {
 		return &connectionClosedError{away}
 	case errors.As(err, &away):
 		return fmt.Errorf("%w at %s (%w): start it and wait until it is ready, or set its admin listener with --admin or -c FILE",
-			errNoDaemon, away.Address, away.Err)
+			errNoRelay, away.Address, away.Err)
 	case !errors.As(err, &failed):
 		return err
 	}
@@ -303,7 +303,7 @@ func (c *adminConn) explainError(err error) error {
 	case relay.CodeAuthInvalid:
 		text := "the token in HUBRELAY_ADMIN_TOKEN is not one of admin.tokens: correct it"
 		if !c.hasToken || adminclient.IsSocketPath(c.address) {
-			text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
+			text = "the relay requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
 		}
 		return fmt.Errorf("%s (%s)", text, relay.CodeAuthInvalid)
 	case relay.CodeNoSink:

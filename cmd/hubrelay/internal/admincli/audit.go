@@ -20,7 +20,7 @@ func newAudit(std term.Streams) *cobra.Command {
 	var request adminapi.ListAuditRequest
 	cmd := &cobra.Command{
 		Use:   "audit",
-		Short: "Search the audit log of a running daemon",
+		Short: "Search the audit log of a running relay",
 		Long: `Lists security-relevant actions of all nodes, newest first: failed authentications, changed keys and
 configurations, revoked tokens, rejected publishes, exceeded quotas, disabled sinks, migrations, and all changes made with
 the admin API.

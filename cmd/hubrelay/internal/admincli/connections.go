@@ -12,8 +12,8 @@ import (
 )
 
 func newConnections(std term.Streams) *cobra.Command {
-	cmd := command.NewGroup("connections", "Show the clients of a running daemon", newConnectionsList(std))
-	cmd.Long = `Shows the clients that are connected to a running daemon. Other nodes have their own clients.
+	cmd := command.NewGroup("connections", "Show the clients of a node", newConnectionsList(std))
+	cmd.Long = `Shows the clients that are connected to a node. Other nodes have their own clients.
 
 ` + adminHelp
 	return cmd
@@ -25,7 +25,7 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List connected clients, oldest connection first",
-		Long: `Lists the clients that are connected to a running daemon, oldest connection first.
+		Long: `Lists the clients that are connected to a node, oldest connection first.
 
 STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. AGE is the
 age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose events the client receives; "account …"

@@ -31,8 +31,8 @@ func newConsole(std term.Streams) *cobra.Command {
 	var f consoleFlags
 	cmd := &cobra.Command{
 		Use:   "console",
-		Short: "Open the web console of a running daemon",
-		Long: `Opens the web console of a running daemon in a browser of this machine, until it is interrupted. It listens on a
+		Short: "Open the web console of a running relay",
+		Long: `Opens the web console of a running relay in a browser of this machine, until it is interrupted. It listens on a
 loopback port and signs in with a link that works once, within ten minutes. The browser has the permissions of this command:
 all of them on the admin socket, and over TCP the ones that the token in HUBRELAY_ADMIN_TOKEN has.
 

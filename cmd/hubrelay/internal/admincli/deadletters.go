@@ -42,7 +42,7 @@ func newDeadLetters(std term.Streams) *cobra.Command {
 		newLettersList(std), newLettersShow(std),
 		newLettersChange(std, deadLetterAction{
 			operation: adminapi.ReplayDeadLetters(), verb: "replay", pastTense: "replayed", short: "Deliver dead letters again",
-			long: "Delivers dead letters again, with the same ids and a new retry schedule.",
+			long: "Delivers dead letters again, with the same IDs and a new retry schedule.",
 		}),
 		newLettersChange(std, deadLetterAction{
 			operation: adminapi.DropDeadLetters(), verb: "drop", pastTense: "dropped", short: "Drop dead letters", confirm: true,
@@ -50,8 +50,8 @@ func newDeadLetters(std term.Streams) *cobra.Command {
 				"requires --yes otherwise.",
 		}),
 	)
-	cmd.Long = `A dead letter is a delivery that the destination rejected permanently or that has no retries left. Its id
-is the id of the delivery. It is kept until it is replayed or dropped.
+	cmd.Long = `A dead letter is a delivery that the destination rejected permanently or that has no retries left. Its ID
+is the ID of the delivery. It is kept until it is replayed or dropped.
 
 ` + adminHelp
 	return cmd

@@ -38,16 +38,16 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   c.verb + " SINK [ID... | --all]",
 		Short: c.short,
-		Long:  c.long + "\n\nSpecify ids or --all. The flags --topic, --hub and --since limit --all.",
+		Long:  c.long + "\n\nSpecify IDs or --all. The flags --topic, --hub and --since limit --all.",
 		Example: fmt.Sprintf(`  hubrelay deadletters %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deadletters %[1]s billing --all --topic 'container.*' --since 24h`, c.verb),
 		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.all && len(args) > 1:
-				return command.NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
+				return command.NewUsageError(cmd, errors.New("specify either IDs or --all, not both"))
 			case !f.all && len(args) == 1:
-				return command.NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
+				return command.NewUsageError(cmd, errors.New("nothing selected: specify IDs or --all"))
 			case !f.all && f.selection.isSet():
 				return command.NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
 			case f.all && c.confirm && !f.yes && !canConfirm(std):
@@ -110,7 +110,7 @@ func changeLetters(
 			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(done, "dead letter"), sink)))
 	}
 	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d ids are not dead letters of %s or cannot be %s: 'hubrelay deadletters list' "+
+		return fmt.Errorf("%d of %d IDs are not dead letters of %s or cannot be %s: 'hubrelay deadletters list' "+
 			"shows all dead letters", missing, len(ids), term.Sanitize(sink), c.pastTense)
 	}
 	return err

@@ -44,7 +44,7 @@ func newEventsTail(std term.Streams) *cobra.Command {
 ID, the topic and the outcome at each sink that selects the event. An event is printed when all of these sinks have attempted
 it, or after two seconds. If many events arrive, some lines have no outcome. 'events show ID' prints it.
 
-It waits for a daemon that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
+It waits for a relay that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'
   hubrelay events tail --hub my-hub -o jsonl | jq -c '.sinks[] | select(.state == "dead")'`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
@@ -100,9 +100,9 @@ func tailEvents(ctx context.Context, std term.Streams, f *tailFlags) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil // the user has interrupted it
-		case errors.Is(err, errNoDaemon):
+		case errors.Is(err, errNoRelay):
 			if !isAway {
-				_, _ = fmt.Fprintln(std.Err, "the daemon does not respond, waiting for it")
+				_, _ = fmt.Fprintln(std.Err, "the relay does not respond, waiting for it")
 			}
 		case err != nil:
 			return err

@@ -16,8 +16,8 @@ import (
 func newInventory(std term.Streams) *cobra.Command {
 	cmd := command.NewGroup("inventory", "Show and change servers and container instances",
 		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
-	cmd.Long = `Shows and changes the servers and container instances of a running daemon. Migrations move instances
-between these servers. The daemon must have a driver in migration.driver of its configuration.
+	cmd.Long = `Shows and changes the servers and container instances of a running relay. Migrations move instances
+between these servers. The relay must have a driver in migration.driver of its configuration.
 
 ` + adminHelp
 	return cmd
@@ -46,7 +46,7 @@ func newInventoryImport(std term.Streams) *cobra.Command {
 		Use:   "import FILE",
 		Short: "Replace the containers and instances with those in a file",
 		Long: `Replaces the containers and instances of all nodes with the ones in a file, and removes all others. The
-file is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so
+file is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the relay defines servers, so
 clusters in the file must be equal to it, or absent.
 
 An instance that was migrated stays on its server until the file names this server or the server is removed. During a
@@ -123,7 +123,7 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 	}
 	if len(inventory.Servers) == 0 {
 		_, err := fmt.Fprintln(std.Out,
-			"the inventory is empty: define servers in migration.inventory_file of the daemon")
+			"the inventory is empty: define servers in migration.inventory_file of the relay")
 		return err
 	}
 	return printInventory(std, &inventory)

@@ -18,8 +18,8 @@ func newInventoryAgents(std term.Streams) *cobra.Command {
 	cmd := command.NewGroup("agents", "List and stop the processes that keep instances running",
 		newAgentsList(std), newAgentsStop(std))
 	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one
-instance running, even while the daemon is stopped. It ends when its instance is removed from the inventory. These
-commands need no running daemon. Run them as the user of the daemon or as root.`
+instance running, even while the relay is stopped. It ends when its instance is removed from the inventory. These
+commands need no running relay. Run them as the user of the relay or as root.`
 	return cmd
 }
 
@@ -28,7 +28,7 @@ func newAgentsList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the agents on this machine",
-		Long:  `Lists the agents on this machine. RELAY is the id of the relay that started the agent.`,
+		Long:  `Lists the agents on this machine. RELAY is the ID of the relay that started the agent.`,
 		Args:  command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			agents, err := directory.Agents()
@@ -85,7 +85,7 @@ func newAgentsStop(std term.Streams) *cobra.Command {
 		Long: `Stops agents on this machine and waits until they have ended. A command receives SIGTERM, and SIGKILL
 after 10 seconds.
 
-If an instance is in the inventory, the daemon starts it again when the daemon starts or the inventory changes. Remove
+If an instance is in the inventory, the relay starts it again when the relay starts or the inventory changes. Remove
 the instance from the inventory to stop it permanently.`,
 		Example: `  hubrelay inventory agents stop shop-1
   hubrelay inventory agents stop 4711`,

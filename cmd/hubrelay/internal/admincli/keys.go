@@ -25,7 +25,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	var expires string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Create an API key in a running daemon",
+		Short: "Create an API key in a running relay",
 		Long: `Creates an API key that is valid on all nodes within a second, and prints its secret. Redis stores only a hash.
 
 ` + adminHelp,
@@ -88,7 +88,7 @@ func newKeysRotate(std term.Streams) *cobra.Command {
 	overlap := time.Hour
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
-		Short: "Replace the secret of an API key of a running daemon",
+		Short: "Replace the secret of an API key of a running relay",
 		Long: `Creates a new secret for a key and prints it. The old secret stays valid for --overlap. Then its streams
 end.
 
@@ -124,7 +124,7 @@ func newKeysRevoke(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "revoke NAME",
-		Short: "Revoke an API key of a running daemon and end its streams",
+		Short: "Revoke an API key of a running relay and end its streams",
 		Long: `Removes a key. Within a second, its tokens and streams end on all nodes.
 
 ` + adminHelp,
@@ -145,7 +145,7 @@ func newKeysList(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the API keys of a running daemon",
+		Short: "List the API keys of a running relay",
 		Long: `Lists the API keys of the configuration and the keys that were created at run time, without their
 secrets. LAST USED is accurate to about a minute.
 

@@ -168,9 +168,9 @@ func newQuarantineDrop(std term.Streams) *cobra.Command {
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.all && len(args) > 0:
-				return command.NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
+				return command.NewUsageError(cmd, errors.New("specify either IDs or --all, not both"))
 			case !f.all && len(args) == 0:
-				return command.NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
+				return command.NewUsageError(cmd, errors.New("nothing selected: specify IDs or --all"))
 			case f.all && !f.yes && !canConfirm(std):
 				return command.NewUsageError(cmd, errors.New("confirmation requires a terminal: use --yes to drop all"))
 			}
@@ -225,7 +225,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Dropped, "entry"))
 	}
 	if err == nil && total.Missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d ids are not in the quarantine: 'hubrelay quarantine list' shows all entries",
+		return fmt.Errorf("%d of %d IDs are not in the quarantine: 'hubrelay quarantine list' shows all entries",
 			total.Missing, len(ids))
 	}
 	return err

@@ -16,7 +16,7 @@ import (
 )
 
 func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
-	cmd := command.NewGroup("sinks", "Show and control the sinks of a running daemon",
+	cmd := command.NewGroup("sinks", "Show and control the sinks of a running relay",
 		newSinksList(std), newSinksShow(std), newSinksTest(std), explain,
 		newSinksSwitch(std, adminapi.PauseSink(), "pause", "Stop deliveries to a sink and keep its backlog",
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
@@ -27,7 +27,7 @@ requested it or failed for days. If the sink is down, the next probe of its dest
 successful 'sinks test' has the same effect on a sink that is down.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
-	cmd.Long = `Shows and controls the sinks of a running daemon. 'sinks explain' needs no daemon.
+	cmd.Long = `Shows and controls the sinks of a running relay. 'sinks explain' needs no running relay.
 
 ` + adminHelp
 	return cmd
@@ -38,7 +38,7 @@ func newSinksList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sinks with their state and stats",
-		Long: `Lists the sinks of a running daemon.
+		Long: `Lists the sinks of a running relay.
 
 STATE is active; paused by an operator; disabled by the relay; down, if the destination has failed many times in a row and
 this node makes single attempts as probes; throttled during a pause that the destination asked for; failed, if the sink
@@ -58,7 +58,7 @@ the table show problems. They show the last failure of a sink if its last attemp
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(),
-				func(list []adminapi.Sink) error { return printSinkList(std, list) }, "no sinks: add some to sinks: in the configuration of the daemon")
+				func(list []adminapi.Sink) error { return printSinkList(std, list) }, "no sinks: add some to sinks: in the configuration of the relay")
 		},
 	}
 	f.register(cmd, std)

@@ -20,7 +20,7 @@ func newSinksTest(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Send a sample to the destination of a sink",
-		Long: `Lets the running daemon send one sample through the sink, with its address, secrets and limits, and
+		Long: `Lets the running relay send one sample through the sink, with its address, secrets and limits, and
 prints the response and its duration. The sample is not stored and not retried. The command exits with 1 if the
 destination does not accept the sample.`,
 		Example: "  hubrelay sinks test billing",

@@ -13,8 +13,8 @@ import (
 )
 
 func newSources(std term.Streams) *cobra.Command {
-	cmd := command.NewGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
-	cmd.Long = `Shows the upstream relays that a running daemon copies events from.
+	cmd := command.NewGroup("sources", "Show the sources of a running relay", newSourcesList(std))
+	cmd.Long = `Shows the upstream relays that a running relay copies events from.
 
 ` + adminHelp
 	return cmd
@@ -25,7 +25,7 @@ func newSourcesList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List sources with their state and stats",
-		Long: `Lists the sources of a running daemon.
+		Long: `Lists the sources of a running relay.
 
 STATE is connected; connecting; retrying, if the upstream is not available; rejected, if an operator must
 fix a problem; or unread, if no node reads the source. AGE is the age of this state, NODE the node that
@@ -39,7 +39,7 @@ Without cursors, events sent while no node is connected are lost.`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(),
-				func(list []adminapi.Source) error { return printSourceList(std, list) }, "no sources: add some to sources: in the configuration of the daemon")
+				func(list []adminapi.Source) error { return printSourceList(std, list) }, "no sources: add some to sources: in the configuration of the relay")
 		},
 	}
 	f.register(cmd, std)

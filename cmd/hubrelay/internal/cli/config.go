@@ -32,7 +32,7 @@ func newConfigCheck(std term.Streams, build Build) *cobra.Command {
 		Long: `Reads the file and the environment as serve would, with every file that they name, and prints each
 problem with its line. It starts each plugin with its env, lets it check its config, and stops it; --no-plugins skips
 this. It delivers nothing, and only plugins can open connections. A plugin that does not start or respond causes a
-warning, because the daemon would start without it. Insecure settings, such as a key that can be guessed, cause
+warning, because the relay would start without it. Insecure settings, such as a key that can be guessed, cause
 warnings too.`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -28,7 +28,7 @@ func newKeysNew(std term.Streams) *cobra.Command {
 		Use:   "new",
 		Short: "Create an API key, an admin token or a webhook secret for the configuration",
 		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. They
-contain only its SHA-256. To create a key in a running daemon, use "keys create".
+contain only its SHA-256. To create a key in a running relay, use "keys create".
 
 With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
 webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;

@@ -35,7 +35,7 @@ func newMigrate(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate CONTAINER INSTANCE --to SERVER",
 		Short: "Move a container instance to another server of its cluster",
-		Long: `Requests a move of an instance to another server of the same cluster and prints the id of the job. The
+		Long: `Requests a move of an instance to another server of the same cluster and prints the ID of the job. The
 key needs the capability containers-instances-migrate. With --wait it shows the progress until the job ends, and exits
 with 1 unless the instance has moved. An interrupt does not stop the job; see 'hubrelay jobs show'.`,
 		Example: `  hubrelay migrate web web-1 --to server-b --wait
@@ -58,7 +58,7 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 	}
 	r.register(cmd, std)
 	flags := cmd.Flags()
-	flags.StringVar(&m.Destination, "to", "", "id of the server to move the instance to")
+	flags.StringVar(&m.Destination, "to", "", "ID of the server to move the instance to")
 	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false,
 		"copy the volumes too; otherwise the new volumes are empty and the old ones are kept")
 	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "",

@@ -34,7 +34,7 @@ func newPluginsCheck(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] COMMAND [ARGUMENT...]",
 		Short: "Check a plugin",
-		Long: `Starts a program as the daemon would, and checks that it implements the plugin protocol: startup,
+		Long: `Starts a program as the relay would, and checks that it implements the plugin protocol: startup,
 responses and shutdown. The program may be written in any language. The check detects whether it is a sink or a
 migration driver. A sink receives samples, so use a configuration for a test destination. A driver receives requests
 for migrations between servers that do not exist.

@@ -30,7 +30,7 @@ func newPublish(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "publish [FILE | -]",
 		Short: "Publish events",
-		Long: `Publishes events and prints the id of each.
+		Long: `Publishes events and prints the ID of each.
 
 FILE contains one event as JSON, a JSON array, or one event per line (NDJSON). "-" is standard input:
 lines are sent as they arrive. Without FILE, --topic and the other flags describe one event.`,

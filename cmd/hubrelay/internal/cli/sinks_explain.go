@@ -30,9 +30,9 @@ func newSinksExplain(std term.Streams, build Build) *cobra.Command {
 		Short: "Show the sinks that would receive an event, and their requests",
 		Long: `Validates an event as the relay would, and shows for each sink of the configuration whether it receives
 the event, which rule applies, when it delivers the event, and the request to its destination. It sends nothing and needs
-no daemon. If a sink uses digests or batches, it shows one that contains only this event.
+no running relay. If a sink uses digests or batches, it shows one that contains only this event.
 
-The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A plugin
+The ID is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A plugin
 is started to get its request, and stopped. If it provides none, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
