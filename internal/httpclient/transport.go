@@ -81,16 +81,29 @@ func (t *Transport) SetDialer(dial func(ctx context.Context, network, address st
 // Post sends p once and returns the response, whatever its status. It follows no redirects, stores no cookies, and puts
 // no URL in its errors. The Request field of the response must not be used.
 func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error) {
-	resp, err := t.post(ctx, p)
+	return rejectUpgrade(t.post(ctx, p))
+}
+
+// errSwitchedProtocols reports a server that does not speak HTTP after its response.
+var errSwitchedProtocols = errors.New("the server switched to another protocol (status 101)")
+
+// rejectUpgrade returns an error for a response 101. Its body is the connection, and no context limits reading it.
+func rejectUpgrade(resp *http.Response, err error) (*http.Response, error) {
 	if err == nil && resp.StatusCode == http.StatusSwitchingProtocols {
-		_ = resp.Body.Close() // it is the connection itself, and ctx does not limit reading it
+		_ = resp.Body.Close()
 		return nil, errSwitchedProtocols
 	}
 	return resp, err
 }
 
-// errSwitchedProtocols reports a server that does not speak HTTP after its response.
-var errSwitchedProtocols = errors.New("the server switched to another protocol (status 101)")
+// UpgradeRejecter is a transport that fails after a response 101. Without it, code that reads the bodies of all responses
+// can hang.
+type UpgradeRejecter struct{ http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (u UpgradeRejecter) RoundTrip(r *http.Request) (*http.Response, error) {
+	return rejectUpgrade(u.RoundTripper.RoundTrip(r))
+}
 
 func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error) {
 	if ctx.Err() != nil {

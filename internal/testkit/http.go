@@ -59,3 +59,14 @@ func ReadReply(res *http.Response) (Reply, error) {
 	body, err := io.ReadAll(res.Body)
 	return Reply{Status: res.StatusCode, Header: res.Header, Body: string(body)}, err
 }
+
+// ServeUpgrade responds with status 101, which no client asked for, and waits until the client closes the connection.
+func ServeUpgrade(w http.ResponseWriter, _ *http.Request) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close() }()
+	_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: other\r\n\r\n")
+	_, _ = io.Copy(io.Discard, conn)
+}

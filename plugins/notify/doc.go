@@ -1,6 +1,6 @@
 // Package notify sends messages to people through chat and push services, with shoutrrr: Discord, Google Chat, Gotify,
 // Matrix, Mattermost, ntfy, Pushbullet, Pushover, Rocket.Chat, Teams, Telegram and Zulip. It is the program
-// hubrelay-notify, a plugin that the daemon uses as a sink:
+// hubrelay-notify, a plugin that the relay uses as a sink:
 //
 //	sinks:
 //	  phones:
@@ -22,8 +22,9 @@
 // # Delivery
 //
 // An attempt sends one request to each destination, one after the other. Each request has an equal share of the
-// sink's `timeout` and follows no redirects. Status 2xx is a success; 400, 413 and 422 make a dead letter; 429 delays
-// the next attempt as long as the response asks; everything else is retried. A retry skips the destinations that have
+// sink's `timeout` and follows no redirects. Status 2xx is a success if the body is one of the service, because some
+// services report errors in it; 400, 413 and 422 make a dead letter; 429 delays the next attempt as long as the response
+// asks, for at most a day; everything else is retried. A retry skips the destinations that have
 // the message, unless the plugin was restarted. If one destination can never accept the message, it becomes a dead
 // letter only when all others have it.
 //
@@ -36,9 +37,9 @@
 //
 // The services of shoutrrr create their own HTTP clients, most of them with net/http's default transport. They use no
 // context, and some retry by themselves. This package replaces the default transport of the process. The replacement
-// checks each address like the sinks of the daemon, ends with the attempt, permits one response, and records it. In
-// the daemon, that would affect all components. Services that bypass the default transport are not supported, nor
-// are those for which the daemon has a sink: email, webhook, slack, pagerduty.
+// checks each address like the sinks of the relay, ends with the attempt, permits one response, and records it. In
+// the relay, that would affect all components. Services that bypass the default transport are not supported, nor
+// are those for which the relay has a sink: email, webhook, slack, pagerduty.
 //
 // No error contains a part of a URL. TLS certificates are always verified, even if the URL disables that.
 package notify

@@ -13,9 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -409,6 +411,28 @@ func TestSink_HangingAndForbiddenAddresses(t *testing.T) {
 		if err := guarded.Deliver(t.Context(), newDelivery()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.10s: got %v, want %s", to, err, want)
 		}
+	}
+}
+
+// A response 101 ends the attempt at this destination, and the next one gets the message.
+func TestSink_SwitchedProtocols(t *testing.T) {
+	var received atomic.Int32
+	hostile := httptest.NewServer(http.HandlerFunc(testkit.ServeUpgrade))
+	defer hostile.Close()
+	good := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		received.Add(1)
+		respondOK("", w, r)
+	}))
+	defer good.Close()
+	urlOf := func(s *httptest.Server) string { return "ntfy://" + s.Listener.Addr().String() + "/topic?scheme=http" }
+	s := New(&Config{URLs: []string{urlOf(hostile), urlOf(good)}, AllowCIDRs: []string{"127.0.0.0/8"}})
+	useTransport(t, s)
+	if err := s.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := s.Deliver(t.Context(), newDelivery())
+	if err == nil || !strings.Contains(err.Error(), "switched to another protocol") || received.Load() != 1 {
+		t.Errorf("got %v, and %d messages at the other destination, want 1", err, received.Load())
 	}
 }
 

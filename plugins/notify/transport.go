@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 )
 
@@ -48,11 +49,11 @@ type attempt struct {
 
 // guardedTransport dials only addresses that the guard permits.
 func guardedTransport(g *netguard.Guard) http.RoundTripper {
-	return &http.Transport{
+	return httpclient.UpgradeRejecter{RoundTripper: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: dialTimeout, Control: g.Control}).DialContext,
 		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: time.Minute,
 		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
-	}
+	}}
 }
 
 // setNext replaces the transport that sends the requests, and returns the previous one.

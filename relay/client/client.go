@@ -152,6 +152,9 @@ func (c *Client) doRequest(
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
+	if response.StatusCode == http.StatusSwitchingProtocols { // the body is the connection, which ctx does not limit
+		return nil, c.parseError(response, nil)
+	}
 	limit := int64(maxResponseBody)
 	if response.StatusCode/100 != 2 {
 		limit = maxErrorBody

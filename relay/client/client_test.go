@@ -17,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/clients/transport"
@@ -188,6 +189,13 @@ func TestToken_InvalidResponsesAndAddresses(t *testing.T) {
 		if token, err := s.client().Token(t.Context()); err == nil {
 			t.Errorf("response %q: got token %q, want an error", body, token)
 		}
+	}
+	upgrade := httptest.NewServer(http.HandlerFunc(testkit.ServeUpgrade))
+	defer upgrade.Close()
+	_, err := (&Client{URL: upgrade.URL, Key: "secret"}).Token(t.Context())
+	var apiErr *Error
+	if !errors.As(err, &apiErr) || apiErr.Status != http.StatusSwitchingProtocols {
+		t.Errorf("status 101: got error %v", err)
 	}
 	for _, address := range []string{"", "relay.example", "ftp://x", "http://", "https://%zz"} {
 		c := Client{URL: address, Key: "secret"}

@@ -296,7 +296,7 @@ func (t *tokenSource) oauthLocked() *clientcredentials.Config {
 
 func (t *tokenSource) httpClient() *http.Client {
 	return &http.Client{
-		Transport:     &singleRequestTransport{RoundTripper: t.transport()},
+		Transport:     &singleRequestTransport{RoundTripper: httpclient.UpgradeRejecter{RoundTripper: t.transport()}},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }

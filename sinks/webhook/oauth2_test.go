@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
@@ -240,6 +241,7 @@ func TestTokenEndpointFails(t *testing.T) {
 				_ = conn.Close()
 			}
 		}, nil, "malformed HTTP response"},
+		"switches protocols": {testkit.ServeUpgrade, nil, "switched to another protocol"},
 		"redirects": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://10.0.0.1/")
 			w.WriteHeader(307)
