@@ -38,8 +38,10 @@ type Request struct {
 	Authorization []string
 	// Hub is the header X-Hub-Id, or empty.
 	Hub string
-	// Certificate is the verified client certificate, or nil.
-	Certificate *x509.Certificate
+	// Certificate is the verified client certificate, or nil. CertificateExpires is the time until which it is valid with its
+	// CAs: a connection may last longer.
+	Certificate        *x509.Certificate
+	CertificateExpires time.Time
 	// Address is the address of the client. See [Key.Networks].
 	Address netip.Addr
 }
@@ -86,7 +88,7 @@ func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Er
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
 	}
 	if len(r.Authorization) == 0 {
-		return a.opts.Keys.authenticateCertificate(r.Certificate)
+		return a.opts.Keys.authenticateCertificate(r.Certificate, r.CertificateExpires)
 	}
 	credential, err := bearerCredential(r.Authorization[0])
 	if err != nil {

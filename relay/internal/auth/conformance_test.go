@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
@@ -230,6 +231,46 @@ func TestAuthenticate_NameOfCertificateAsSecret(t *testing.T) {
 	if _, refused := a.Authenticate(t.Context(), certificate); refused == nil {
 		t.Error("a wrong secret must not fall back to the certificate")
 	}
+}
+
+// A connection may last longer than its certificate, but neither requests nor tokens nor streams do.
+func TestAuthenticate_CertificateExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for name, keyExpires := range map[string]time.Duration{"key without an expiry": 0, "key": time.Hour, "shorter key": 30 * time.Second} {
+			key := auth.Key{Name: "c", SAN: "client", Hash: auth.HashOfSAN("client"), Hubs: []string{"h"}}
+			want := time.Minute
+			if keyExpires > 0 {
+				key.Expires, want = time.Now().Add(keyExpires), min(want, keyExpires)
+			}
+			keyring, err := auth.NewKeyring([]auth.Key{key})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring})
+			request := auth.Request{
+				Certificate: &x509.Certificate{DNSNames: []string{"client"}}, CertificateExpires: time.Now().Add(time.Minute),
+			}
+			k, refused := a.Authenticate(t.Context(), request)
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			opened := k.Grant("h")
+			if got := time.Until(opened.Expires); got != want {
+				t.Errorf("%s: the token is valid for %s, want %s", name, got, want)
+			}
+			if current, refused := a.CurrentGrant(opened); refused != nil || !current.Expires.Equal(opened.Expires) {
+				t.Errorf("%s: the stream expires at %s (%v), want %s", name, current.Expires, refused, opened.Expires)
+			}
+			time.Sleep(want)
+			if _, refused := a.Authenticate(t.Context(), request); refused == nil || refused.Code != relay.CodeAuthExpired {
+				t.Errorf("%s: a request after the expiry got %v", name, refused)
+			}
+			if _, refused := a.CurrentGrant(opened); refused == nil || refused.Code != relay.CodeAuthExpired {
+				t.Errorf("%s: a stream after the expiry got %v", name, refused)
+			}
+		}
+	})
 }
 
 // A name in a certificate matches only keys with a name of the same kind.

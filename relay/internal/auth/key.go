@@ -60,6 +60,9 @@ type Key struct {
 	External bool
 	// VerifiedAt is the time at which the other system decided. It is zero if the credential itself is the proof.
 	VerifiedAt time.Time
+	// CertificateExpires is the time at which the certificate of the client expires. Expires is not later. It is zero for other
+	// credentials, and in a [Keyring].
+	CertificateExpires time.Time
 
 	grantID string // set in a Keyring, so the grants of thousands of streams share it
 }
@@ -123,8 +126,21 @@ func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.B
 func (k *Key) Grant(hub string) Grant {
 	return Grant{
 		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: k.Hubs, Expires: k.Expires,
-		External: k.External, VerifiedAt: k.VerifiedAt,
+		External: k.External, VerifiedAt: k.VerifiedAt, CertificateExpires: k.CertificateExpires,
 	}
+}
+
+// limitToCertificate returns a copy of the key that expires with the certificate of the client. A zero time sets no limit.
+func (k *Key) limitToCertificate(expires time.Time) *Key {
+	if expires.IsZero() {
+		return k
+	}
+	limited := *k
+	limited.CertificateExpires = expires
+	if limited.Expires.IsZero() || expires.Before(limited.Expires) {
+		limited.Expires = expires
+	}
+	return &limited
 }
 
 // id distinguishes a key from a later key with the same name. Half of the hash is sufficient, and useless for guessing

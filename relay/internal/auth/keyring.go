@@ -115,8 +115,9 @@ func (kr *Keyring) findSecret(hash apikey.Hash) *Key {
 	return nil
 }
 
-// authenticateCertificate returns the key with a SAN of the certificate, which may be nil.
-func (kr *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Error) {
+// authenticateCertificate returns the key with a SAN of the certificate, which may be nil. The key expires with the
+// certificate.
+func (kr *Keyring) authenticateCertificate(c *x509.Certificate, expires time.Time) (*Key, *relay.Error) {
 	if c == nil {
 		return nil, relay.NewError(relay.CodeAuthInvalid,
 			"the header Authorization is missing; send Bearer and an API key")
@@ -129,7 +130,7 @@ func (kr *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Er
 	names := slices.Concat(filterSANs(c.DNSNames, sanDNS), filterSANs(c.EmailAddresses, sanEmail), filterSANs(uris, sanURI))
 	for _, name := range names {
 		if k := kr.keys.Load().byHash[HashOfSAN(name)]; k != nil && k.SAN != "" {
-			return kr.checkExpiry(k)
+			return kr.checkExpiry(k.limitToCertificate(expires))
 		}
 	}
 	return nil, relay.NewError(relay.CodeAuthInvalid, "no name (SAN) of the client certificate is known here")
@@ -164,6 +165,9 @@ func filterSANs(names []string, kind sanKind) []string {
 // it has expired, and 403.wrong-hub if it may no longer read the hub of g. The stream parameters of g are kept.
 func (kr *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	k := kr.keys.Load().byGrant[grantKey{g.KeyName, g.KeyID}]
+	if k != nil {
+		k = k.limitToCertificate(g.CertificateExpires)
+	}
 	switch {
 	case k == nil:
 		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
@@ -179,5 +183,9 @@ func (kr *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 }
 
 func newExpiredError(k *Key) *relay.Error {
-	return relay.NewError(relay.CodeAuthExpired, "the API key expired at "+k.Expires.UTC().Format(time.RFC3339))
+	what := "API key"
+	if k.Expires.Equal(k.CertificateExpires) {
+		what = "client certificate"
+	}
+	return relay.NewError(relay.CodeAuthExpired, "the "+what+" expired at "+k.Expires.UTC().Format(time.RFC3339))
 }

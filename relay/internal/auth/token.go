@@ -49,9 +49,10 @@ type Grant struct {
 	Expires time.Time `json:"expires,omitzero"`
 	// Stream contains the parameters of the stream that the token opens, as a query. It may be empty.
 	Stream string `json:"stream,omitempty"`
-	// External and VerifiedAt are the fields of the key.
-	External   bool      `json:"external,omitempty"`
-	VerifiedAt time.Time `json:"verified_at,omitzero"`
+	// External, VerifiedAt and CertificateExpires are the fields of the key.
+	External           bool      `json:"external,omitempty"`
+	VerifiedAt         time.Time `json:"verified_at,omitzero"`
+	CertificateExpires time.Time `json:"certificate_expires,omitzero"`
 }
 
 // Allows reports whether the grant includes a notification of hub and account:

@@ -1,7 +1,9 @@
 package publicapi
 
 import (
+	"crypto/x509"
 	"net/http"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -15,8 +17,25 @@ func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		request.Certificate = r.TLS.VerifiedChains[0][0]
+		request.CertificateExpires = expiryOf(r.TLS.VerifiedChains)
 	}
 	return a.opt.Authenticator.Authenticate(r.Context(), request)
+}
+
+// expiryOf returns the time until which a chain is valid.
+func expiryOf(chains [][]*x509.Certificate) (latest time.Time) {
+	for _, chain := range chains {
+		expiry := chain[0].NotAfter
+		for _, c := range chain {
+			if c.NotAfter.Before(expiry) {
+				expiry = c.NotAfter
+			}
+		}
+		if expiry.After(latest) {
+			latest = expiry
+		}
+	}
+	return latest
 }
 
 // hubID returns the value of X-Hub-Id. ok reports whether the header is present.

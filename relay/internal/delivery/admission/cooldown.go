@@ -25,7 +25,8 @@ type cooldown struct {
 	// onChange is called without the lock when a cooldown starts or ends.
 	onChange func(isActive bool)
 
-	until atomic.Int64 // unix nanoseconds
+	// until keeps its monotonic clock reading, so a change of the system's clock does not extend the cooldown.
+	until atomic.Pointer[time.Time]
 
 	mu     sync.Mutex
 	count  int // consecutive 429 responses without a time
@@ -36,10 +37,10 @@ type cooldown struct {
 // remaining returns the time until the end of the cooldown.
 func (c *cooldown) remaining() time.Duration {
 	until := c.until.Load()
-	if until == 0 {
+	if until == nil {
 		return 0
 	}
-	return max(0, time.Unix(0, until).Sub(c.now()))
+	return max(0, until.Sub(c.now()))
 }
 
 // observeResponse returns the time for which a response asks to stop, or 0. counts is false for an attempt that was
@@ -72,9 +73,9 @@ func (c *cooldown) observeResponse(counts bool, err error) time.Duration {
 
 // extendBy reports whether the cooldown ends later than before.
 func (c *cooldown) extendBy(wait time.Duration) bool {
-	until := c.now().Add(wait).UnixNano()
+	until := new(c.now().Add(wait))
 	c.mu.Lock()
-	if until <= c.until.Load() || c.closed {
+	if current := c.until.Load(); c.closed || current != nil && !until.After(*current) {
 		c.mu.Unlock()
 		return false
 	}

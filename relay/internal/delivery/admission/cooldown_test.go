@@ -2,11 +2,23 @@ package admission
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
+
+// A cooldown keeps the monotonic clock reading. Otherwise setting the system's clock back by an hour would extend it by an hour.
+func TestCooldown_UsesMonotonicClock(t *testing.T) {
+	t.Parallel()
+	c := &cooldown{now: time.Now, onChange: func(bool) {}}
+	defer c.close()
+	c.extendBy(time.Minute)
+	if until := c.until.Load().String(); !strings.Contains(until, " m=") {
+		t.Errorf("the end %s has no monotonic clock reading", until)
+	}
+}
 
 func TestCooldown_GrowsToMaximum(t *testing.T) {
 	t.Parallel()
@@ -50,7 +62,7 @@ func TestCooldown_GrowsToMaximum(t *testing.T) {
 		}
 		g.observeResponse(t.Context(), false, relay.RetryAfter(many, 2*time.Hour))
 		if step.want == 0 {
-			g.cooldown.until.Store(0)
+			g.cooldown.until.Store(nil)
 			g.cooldown.count = 0
 		}
 		now = now.Add(step.want)
