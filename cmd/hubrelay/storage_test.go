@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
@@ -91,40 +90,77 @@ func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 }
 
 // TestStorage_KeepsRoomForOthers floods a small Redis whose sink does not deliver, until publishing stops. An account that has
-// stored little can still publish.
+// stored little can still publish, whether an API key or a source floods.
 func TestStorage_KeepsRoomForOthers(t *testing.T) {
 	t.Parallel()
 	quiet := "Zm9yIHRoZSBxdWlldCBhY2NvdW50"
-	file := writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{
-		redis: `max_memory: 16MiB, retention: {max_bytes: 1MiB}`,
-		sinks: webhookSink("hook", "http://127.0.0.1:1/", ""),
-		keys: fmt.Sprintf("    - {name: quiet, key: %s, account_id: quiet, hubs: [hub-2], "+
-			"capabilities: [notifications-publish]}\n", quiet),
-	}.renderYAML())
-	d := serveFile(t, file)
-	publish := func(key, hub, pad string) testkit.Reply {
+	start := func(t *testing.T, more string) *daemon {
+		t.Helper()
+		return serveFile(t, writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{
+			redis: `max_memory: 16MiB, retention: {max_bytes: 1MiB}`,
+			sinks: webhookSink("hook", "http://127.0.0.1:1/", ""),
+			keys: fmt.Sprintf("    - {name: quiet, key: %s, account_id: quiet, hubs: [hub-2], "+
+				"capabilities: [notifications-publish]}\n", quiet) + more,
+		}.renderYAML()))
+	}
+	publish := func(t *testing.T, d *daemon, key, hub string, size int) testkit.Reply {
+		t.Helper()
 		return d.Do(t, testkit.Request{
 			Method: "POST", Key: key, Hub: hub, ContentType: "application/json",
-			Body: fmt.Sprintf(`{"topic":"job.created","pad":%q}`, pad),
+			Body: fmt.Sprintf(`{"topic":"job.created","pad":%q}`, strings.Repeat("x", size)),
 		})
 	}
-	flood := func() testkit.Reply { return publish(opsKey, "hub-1", strings.Repeat("x", 20_000)) }
-	testkit.Eventually(t, "the flood to stop", func() error {
-		for n := 0; n < 1000; n++ {
-			if r := flood(); r.Status == http.StatusServiceUnavailable && strings.Contains(r.Body, "503.storage-full") {
-				break
-			} else if r.Status != http.StatusAccepted {
-				t.Fatalf("the flood got %d %s", r.Status, r.Body)
+	const size = 20_000
+	check := func(t *testing.T, d *daemon, minUsed float64, flood func() (stop bool)) {
+		t.Helper()
+		// The quiet account is known already, and would be the loudest one if the flood did not count.
+		for range 50 {
+			if r := publish(t, d, quiet, "hub-2", 100); r.Status != http.StatusAccepted {
+				t.Fatalf("before the flood, the quiet account got %d %s", r.Status, r.Body)
 			}
 		}
-		if d.Metric(t, "hubrelay_storage_full") != 1 {
-			return errors.New("the storage is not full")
-		}
-		return nil
-	})
-	for range 5 {
-		if r := publish(quiet, "hub-2", "1"); r.Status != http.StatusAccepted {
-			t.Errorf("the quiet account got %d %s", r.Status, r.Body)
+		testkit.Eventually(t, "the flood to stop", func() error {
+			for range 1000 {
+				if flood() {
+					break
+				}
+			}
+			if used := d.Metric(t, "hubrelay_storage_used_ratio"); used < minUsed {
+				return fmt.Errorf("%.2f of the storage are used, want %.2f", used, minUsed)
+			}
+			return nil
+		})
+		for range 5 {
+			if r := publish(t, d, quiet, "hub-2", 1); r.Status != http.StatusAccepted {
+				t.Errorf("the quiet account got %d %s", r.Status, r.Body)
+			}
 		}
 	}
+
+	t.Run("key", func(t *testing.T) {
+		t.Parallel()
+		d := start(t, "")
+		check(t, d, 0.9, func() bool {
+			r := publish(t, d, opsKey, "hub-1", size)
+			isFull := r.Status == http.StatusServiceUnavailable && strings.Contains(r.Body, "503.storage-full")
+			if !isFull && r.Status != http.StatusAccepted {
+				t.Fatalf("the flood got %d %s", r.Status, r.Body)
+			}
+			return isFull
+		})
+	})
+	t.Run("source", func(t *testing.T) {
+		t.Parallel()
+		up := serve(t, daemonConfig{redis: `url: "memory:"`})
+		d := start(t, upstreamSource("http://"+up.Public, ""))
+		testkit.Eventually(t, "the source", d.connectedSource(t))
+		// A source stores up to 1 MiB at once, and waits for room for all of it.
+		check(t, d, 0.8, func() bool {
+			r := publish(t, up, opsKey, "hub-1", size)
+			if r.Status != http.StatusAccepted {
+				t.Fatalf("the flood got %d %s", r.Status, r.Body)
+			}
+			return false
+		})
+	})
 }

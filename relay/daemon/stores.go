@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -69,30 +70,43 @@ func (s *stores) checkReady(ctx context.Context) error {
 	return s.conn.Ready(ctx)
 }
 
-// checkRoom returns a temporary error while the storage is full, so the inbox and the sources wait.
-func (s *stores) checkRoom() error {
-	if err := s.monitor.Check(); err != nil {
-		return redisconn.NewFullError("store events", err)
+// newRoomError returns a temporary error, so the inbox and the sources wait for room like publishers.
+func newRoomError(err error) error {
+	if err == nil {
+		return nil
 	}
-	return nil
+	return redisconn.NewFullError("store events", err)
 }
 
-// guardedInbox reads the inbox while there is room.
+// guardedInbox is the inbox, which shares the room in the storage with publishers.
 type guardedInbox struct {
 	*inbox.Store
 	stores *stores
 }
 
+const inboxPublisher = "inbox"
+
 func (i guardedInbox) Read(
 	ctx context.Context, after string, count int, block time.Duration,
 ) ([]inbox.Entry, error) {
-	if err := i.stores.checkRoom(); err != nil {
-		return nil, err
+	if err := i.stores.monitor.CheckPublisher(inboxPublisher); err != nil {
+		return nil, newRoomError(err)
 	}
 	return i.Store.Read(ctx, after, count, block)
 }
 
-// guardedSources stores notifications of sources while there is room.
+func (i guardedInbox) Append(ctx context.Context, partition int, entries []inbox.Notification) (inbox.Result, error) {
+	size := int64(0)
+	for _, e := range entries {
+		size += ingest.StoredSize(e.Notification)
+	}
+	if err := i.stores.monitor.TakeRoom(inboxPublisher, size); err != nil {
+		return inbox.Result{}, newRoomError(err)
+	}
+	return i.Store.Append(ctx, partition, entries)
+}
+
+// guardedSources are the sources, which share the room in the storage with publishers.
 type guardedSources struct {
 	*sourcestore.Store
 	stores *stores
@@ -105,17 +119,22 @@ func (s guardedSources) Open(ctx context.Context, name, hub string) (source.Posi
 	if err != nil {
 		return nil, stats, err
 	}
-	return guardedPosition{p, s.stores}, stats, nil
+	return guardedPosition{p, s.stores, "source " + name}, stats, nil
 }
 
 type guardedPosition struct {
 	*sourcestore.Position
-	stores *stores
+	stores    *stores
+	publisher string
 }
 
 func (p guardedPosition) Store(ctx context.Context, b sourcestore.Batch) error {
-	if err := p.stores.checkRoom(); err != nil {
-		return err
+	size := ingest.StoredSize(b.Notifications...)
+	for _, r := range b.Rejected {
+		size += int64(len(r.Data))
+	}
+	if err := p.stores.monitor.TakeRoom(p.publisher, size); err != nil {
+		return newRoomError(err)
 	}
 	return p.Position.Store(ctx, b)
 }

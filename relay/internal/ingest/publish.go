@@ -157,7 +157,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
-	if err := pub.opts.Room.TakeRoom(client, storedSize(ns)); err != nil {
+	if err := pub.opts.Room.TakeRoom(client, StoredSize(ns...)); err != nil {
 		return nil, err
 	}
 	a := eventlog.AppendRequest{
@@ -269,8 +269,8 @@ func checkIdempotencyKey(key string) string {
 // entryOverhead is about the memory of an entry of the log without its data, in bytes.
 const entryOverhead = 256
 
-// storedSize returns about the memory that notifications take in the log, in bytes.
-func storedSize(ns []relay.Notification) (size int64) {
+// StoredSize returns about the memory that notifications take in the log, in bytes.
+func StoredSize(ns ...relay.Notification) (size int64) {
 	for i := range ns {
 		size += int64(len(ns[i].Data)) + entryOverhead
 	}
