@@ -359,7 +359,7 @@ func TestJobsCancel(t *testing.T) {
 	if out := m.cancelWithStoppedDrivers(0, id); out != "job "+id+" is being rolled back; see hubrelay jobs show "+id+"\n" {
 		t.Errorf("got %q", out)
 	}
-	const want = "the migration was canceled by an operator; the instance is back on a"
+	const want = "the migration was canceled by an operator; the instance is back on server a"
 	if j := m.over(id); j.State.Current != relay.JobError || j.State.Error.String() != want {
 		t.Errorf("got %+v", j.State)
 	}

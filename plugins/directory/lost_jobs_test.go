@@ -45,3 +45,25 @@ func TestMigrate_ContinuesAfterLostJob(t *testing.T) {
 		}
 	}
 }
+
+// The command of an instance can remove its own directory. Its jobs then end, so they keep no server slots.
+func TestMigrate_InstanceDisappears(t *testing.T) {
+	t.Parallel()
+	for _, undo := range []bool{false, true} {
+		r := newRig(t, "/bin/sh", "-c", ticker)
+		r.configure()
+		r.running(r.a)
+		there := r.m
+		must(t, r.d.Migrate(t.Context(), there, r.report))
+		back := there
+		back.JobID, back.Lease, back.Source, back.Destination = "back", 2, there.Destination, there.Source
+		must(t, r.d.Migrate(t.Context(), back, r.report))
+		must(t, os.RemoveAll(filepath.Join(r.a, "i")))
+		again := there
+		again.JobID, again.Lease, again.Undo = "again", 3, undo
+		err := r.d.Migrate(t.Context(), again, r.report)
+		if err == nil || relay.IsIndeterminate(err) || !strings.Contains(err.Error(), "the instance has disappeared") {
+			t.Errorf("undo %t: got error %v", undo, err)
+		}
+	}
+}

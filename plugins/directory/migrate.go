@@ -39,7 +39,7 @@ func (m *migration) runMigration(ctx context.Context) error {
 	m.reportStep(stepClaim)
 	if m.Undo {
 		return m.rollBack(ctx,
-			fmt.Errorf("the migration was undone; the instance is on server %s as before", m.source.server))
+			fmt.Errorf("the instance is back on server %s", m.source.server))
 	}
 	if err := m.runSteps(ctx); err != nil {
 		return m.rollBack(ctx, m.describeError(err))

@@ -29,6 +29,8 @@ func (m *migration) rollBack(ctx context.Context, cause error) error {
 	m.driver.stepHook("back")
 	completed, err := m.restoreSource(ctx)
 	switch {
+	case errors.Is(err, errDisappeared):
+		return err
 	case errors.Is(err, relay.ErrSuperseded):
 		return relay.ErrSuperseded
 	case err != nil && ctx.Err() != nil:
@@ -41,6 +43,10 @@ func (m *migration) rollBack(ctx context.Context, cause error) error {
 	}
 	return cause
 }
+
+// errDisappeared reports that the source has lost the instance, for example because its own command has removed its directory,
+// and that this migration has not moved it. Then there is nothing to restore.
+var errDisappeared = errors.New("the instance has disappeared")
 
 func (m *migration) restoreSource(ctx context.Context) (completed bool, err error) {
 	f, err := m.inspect()
@@ -59,8 +65,12 @@ func (m *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	case !f.stoppedAtSource && f.isMoved():
 		return true, m.complete(ctx, f)
 	case !f.stoppedAtSource:
-		return false, fmt.Errorf("it was not found at %s, %s or %s", m.source.instancePath(),
-			m.source.workFile(dirInstance), m.destination.instancePath())
+		err := fmt.Errorf("it was not found at %s, %s or %s", m.source.instancePath(), m.source.workFile(dirInstance),
+			m.destination.instancePath())
+		if !f.switched && !f.ready && !f.atDestination && !f.destinationUnreachable {
+			err = fmt.Errorf("%w: %w", errDisappeared, err)
+		}
+		return false, err
 	}
 	if err := m.checkJob(f); err != nil {
 		return false, err

@@ -82,7 +82,7 @@ func (mg *migration) runMigration(ctx context.Context) error {
 	mg.reportStep(stepClaim)
 	if mg.Undo {
 		return mg.rollBack(ctx,
-			fmt.Errorf("the migration was undone; the instance is on server %s as before", mg.source.server))
+			fmt.Errorf("the instance is back on server %s", mg.source.server))
 	}
 	if err := mg.runSteps(ctx); err != nil {
 		return mg.rollBack(ctx, mg.describeError(err))

@@ -51,9 +51,31 @@ func TestWorker_ReleasesJobAfterFailures(t *testing.T) {
 		return errors.New("undone")
 	}}, nil)
 	if j := s.awaitEnd(id); j.State != relay.JobError ||
-		j.Error != "the program of the driver is missing; the instance is back on s1" {
+		j.Error != "the program of the driver is missing; undone" {
 		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
+}
+
+// A job that makes no progress does not keep its server slots, so other jobs on the same servers run.
+func TestWorker_StuckJobLeavesSlots(t *testing.T) {
+	t.Parallel()
+	b := newRedis(t)
+	s := newSite(t, b)
+	driver := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
+		if m.Instance == "i0" {
+			return relay.Indeterminate(errors.New("the instance is there twice"))
+		}
+		return nil
+	}}
+	s.work(b, "w1", driver, func(o *WorkerOptions) { o.ServerConcurrency = 1 })
+	stuck := s.migrate(0, "s2")
+	s.await(stuck, "no progress", func(j *job) bool { return j.attempts > maxDriverFailures })
+	for i := range 3 {
+		if j := s.awaitEnd(s.migrate(i+1, "s2")); j.State != relay.JobCompleted {
+			t.Errorf("got state %s, error %s", j.State, j.Error)
+		}
+	}
+	s.await(stuck, "running", func(j *job) bool { return j.State == relay.JobRunning })
 }
 
 // Jobs expire even if no node has a working driver.

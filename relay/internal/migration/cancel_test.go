@@ -107,7 +107,7 @@ func TestCancelJob_Running(t *testing.T) {
 		text, ended string
 	}{
 		"rolled back": {
-			errors.New("undone"), relay.JobError, errCanceled.Error() + "; the instance is back on s1", "s1",
+			errors.New("undone"), relay.JobError, errCanceled.Error() + "; undone", "s1",
 		},
 		"too late": {nil, relay.JobCompleted, "", "s2"},
 	} {

@@ -101,9 +101,7 @@ func (j *jobRunner) runJob(ctx context.Context) {
 		j.log.Info("released migration for another worker", "reason", err)
 		j.handOver(finalCtx)
 	}
-	if err := j.worker.store.releaseServerSlot(finalCtx, j.job.ID); err != nil {
-		j.log.Warn("could not release server slots", "error", err)
-	}
+	j.releaseServerSlot(finalCtx)
 }
 
 // handOver makes the job available to other workers immediately.
@@ -249,10 +247,14 @@ func (j *jobRunner) driveMigration(ctx context.Context) error {
 		if err := j.recordIndeterminate(ctx, err); err != nil {
 			return err
 		}
+		isStuck := j.job.attempts > maxDriverFailures
+		if isStuck {
+			j.releaseServerSlot(ctx)
+		}
 		if !await.Duration(ctx, j.worker.timings.retryWait(j.job.attempts)) {
 			return context.Cause(ctx)
 		}
-		if j.job.attempts > maxDriverFailures {
+		if isStuck {
 			return errDriverStuck
 		}
 	}
@@ -288,7 +290,7 @@ func (j *jobRunner) failJob(ctx context.Context, err error) error {
 	reason := errorText(err)
 	if j.job.undo && j.job.Error != "" {
 		j.log.Info("driver has rolled back the migration", "driver_error", err)
-		reason = relay.Truncate(j.job.Error, maxError/2) + "; the instance is back on " + j.job.Source
+		reason = relay.Truncate(j.job.Error, maxError/2) + "; " + relay.Truncate(reason, maxError/2)
 	}
 	e := j.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, j.job.Source).
 		addInstance(topicInstance, instanceRunning, "", j.job.Source)

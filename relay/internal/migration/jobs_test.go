@@ -169,7 +169,7 @@ func TestWorker_RollsBackIndeterminate(t *testing.T) {
 	}}
 	s.work(b, "w1", d, nil)
 	j := s.awaitEnd(s.migrate(2, "s2"))
-	if j.State != relay.JobError || j.Error != "the driver has crashed; the instance is back on s1" {
+	if j.State != relay.JobError || j.Error != "the driver has crashed; undone" {
 		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	if n := len(d.called()); n != maxDriverFailures+1 {

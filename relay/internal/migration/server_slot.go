@@ -56,6 +56,15 @@ func (j *jobRunner) waitForServerSlot(ctx context.Context) error {
 	}
 }
 
+// releaseServerSlot lets other jobs use the servers. A job that makes no progress waits without a slot, so jobs of one account
+// cannot stop those of others.
+func (j *jobRunner) releaseServerSlot(ctx context.Context) {
+	j.hasSlot.Store(false)
+	if err := j.worker.store.releaseServerSlot(ctx, j.job.ID); err != nil {
+		j.log.Warn("could not release server slots", "error", err)
+	}
+}
+
 // useServers copies the settings of the job's servers from this node's inventory file. It reports whether the file
 // defines both servers. The settings do not change while this node works on the job.
 func (j *jobRunner) useServers() bool {

@@ -33,7 +33,7 @@ func TestWorker_StopsStalledDriver(t *testing.T) {
 	s.work(s.b, "w1", d, func(o *WorkerOptions) { o.StallTimeout = 100 * time.Millisecond })
 	j := s.awaitEnd(s.migrate(1, "s2"))
 	if j.State != relay.JobError || !strings.Contains(j.Error, "made no progress for 100ms") ||
-		!strings.HasSuffix(j.Error, "; the instance is back on s1") {
+		!strings.HasSuffix(j.Error, "; undone") {
 		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	if n := len(d.called()); n != maxDriverFailures+1 {
