@@ -238,6 +238,7 @@ type outcomeError struct {
 	err        error
 	outcome    Outcome
 	retryAfter time.Duration
+	postponed  bool
 }
 
 func (e *outcomeError) Error() string { return e.err.Error() }
@@ -249,6 +250,21 @@ func Permanent(err error) error { return withOutcome(err, OutcomePermanent, 0) }
 // RetryAfter marks err as temporary. The next attempt starts after d at the earliest, because the destination
 // asked for it. RetryAfter(nil, d) is nil.
 func RetryAfter(err error, d time.Duration) error { return withOutcome(err, OutcomeRetry, d) }
+
+// Postpone is like [RetryAfter] for an attempt that sent nothing, for example because the program of the sink is not running.
+// The attempt does not count, so only the maximum age of the delivery ends it. Postpone(nil, d) is nil.
+func Postpone(err error, d time.Duration) error {
+	if err == nil {
+		return nil
+	}
+	return &outcomeError{err: err, outcome: OutcomeRetry, retryAfter: d, postponed: true}
+}
+
+// IsPostponed reports whether err was marked by [Postpone].
+func IsPostponed(err error) bool {
+	var o *outcomeError
+	return errors.As(err, &o) && o.postponed
+}
 
 // Gone marks err as the refusal of all deliveries: the sink is disabled and keeps its backlog. Gone(nil) is nil.
 func Gone(err error) error { return withOutcome(err, OutcomeGone, 0) }

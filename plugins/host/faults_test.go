@@ -72,8 +72,11 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.mode, c.change)
-			wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry,
-				append(c.want, "the plugin is not running, next start")...)
+			err := r.deliver("a", 1, "ok", 20*time.Second)
+			wants(t, err, relay.OutcomeRetry, append(c.want, "the plugin is not running, next start")...)
+			if !relay.IsPostponed(err) {
+				t.Error("the attempt counts, although the plugin got nothing")
+			}
 			if s := r.Status(); s.State != StateFailed && s.State != StateStarting {
 				t.Errorf("%+v", s)
 			}

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -31,16 +32,20 @@ func New(o Options) (*Host, error) {
 	return &Host{s}, nil
 }
 
-// Deliver makes one attempt. It waits for a plugin that is starting or will restart shortly, and fails at once if the
-// plugin could not be started. An error marked by [relay.Gone] means that it has crashed too often.
+// Deliver makes one attempt. It waits for a plugin that is starting or will restart shortly. If the plugin is not running, the
+// error is marked by [relay.Postpone], because one account can crash it for all. An error marked by [relay.Gone] means that it
+// has crashed too often.
 func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 	s, err := h.currentSession(ctx)
 	var gaveUp *gaveUpError
+	var notRunning *notRunningError
 	switch {
 	case errors.As(err, &gaveUp):
 		return relay.Gone(err)
+	case errors.As(err, &notRunning):
+		return relay.Postpone(err, time.Until(notRunning.Next))
 	case err != nil:
-		return err
+		return relay.Postpone(err, 0)
 	}
 	stream, ok := s.calls.(*deliveryStream)
 	if !ok {

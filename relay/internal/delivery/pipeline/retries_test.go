@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -372,5 +373,27 @@ func TestObserver_Calls(t *testing.T) {
 		if got := obs.get(what); got != want {
 			t.Errorf("%s: %d, want %d", what, got, want)
 		}
+	}
+}
+
+// An attempt that the sink could not make does not count, so an account that crashes a plugin does not use up the attempts of
+// others. The maximum age still ends the delivery.
+func TestSettle_PostponedAttemptsDoNotCount(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	notRunning := relay.Postpone(errFar, time.Millisecond)
+	sink := &fakeSink{answer: answers(notRunning, notRunning, notRunning, errFar, nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Millisecond}} })
+	e.retries(p)
+	if err := p.Handle(t.Context(), delivery("d")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "the delivery", func() bool { return sink.attempts("d") == 5 && e.scheduledCount() == 0 })
+	var numbers []int
+	for _, d := range sink.got {
+		numbers = append(numbers, d.Attempt)
+	}
+	if want := []int{1, 1, 1, 1, 2}; !slices.Equal(numbers, want) {
+		t.Errorf("got attempts %v, want %v", numbers, want)
 	}
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
@@ -37,6 +38,9 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	outcome, retryAfter := relay.Classify(err)
 	if outcome == relay.OutcomeRetry && ctx.Err() != nil {
 		return ctx.Err() // this node stops; the sink has not failed
+	}
+	if relay.IsPostponed(err) {
+		return s.postpone(ctx, it, max(retryAfter, minUnattemptedDelay), err)
 	}
 	if outcome != relay.OutcomeDelivered {
 		s.addAttempt(it, err)
@@ -97,6 +101,37 @@ func (s *settleStage) settle(
 		return err
 	}
 	a.State = history.StateDead
+	return nil
+}
+
+// minUnattemptedDelay is the minimum time by which a delivery is postponed that its sink could not attempt.
+const minUnattemptedDelay = time.Second
+
+// postpone schedules a delivery that its sink could not attempt. This counts as a failure of the sink, but not as an attempt.
+func (s *settleStage) postpone(ctx context.Context, it *Item, wait time.Duration, cause error) error {
+	if tooLong := s.failures.recordFailure(ctx, cause); tooLong != nil {
+		s.state.disable(ctx, tooLong)
+		return ErrDisabled
+	}
+	wait = min(wait, maxRetryAfter)
+	switch {
+	case it.Claim == nil:
+		it.Record = store.NewRecord(it.Delivery, it.StartedAt)
+		if err := it.Origin.Retry(ctx, it, wait); err != nil {
+			return err
+		}
+	case s.opts.Schedule.isTooOld(it.Record, s.opts.Now()):
+		return s.storeDeadLetter(ctx, it, relay.OutcomeRetry, fmt.Errorf("%w: %w", errTooOld, cause))
+	default:
+		if err := it.Origin.Release(ctx, it, wait); err != nil {
+			return err
+		}
+	}
+	s.opts.Wake(wait)
+	if suppressed, ok := s.warnings.Allow(); ok {
+		s.opts.Log.Warn("delivery was postponed, because its sink cannot attempt it", "delivery_id", it.Delivery.ID,
+			"error", cause, "next_attempt_at", s.opts.Now().Add(wait).UTC().Round(time.Second), "suppressed_lines", suppressed)
+	}
 	return nil
 }
 
