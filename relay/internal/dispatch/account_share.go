@@ -17,23 +17,26 @@ const (
 // accountShare limits the entries of one account in the queue of a sink, so that no account can push those of others
 // out. An account that uses the queue alone has no limit, and neither have notifications without an account.
 type accountShare struct {
-	// limit is the maximum number of entries of an account. 0 is no limit.
-	limit int64
+	// limit is the maximum number of entries of an account. 0 is no limit. backlog is that of all accounts.
+	limit, backlog int64
 	// counts are upper bounds of the entries of each account, because entries leave the queue without notice. Once one
 	// reaches the limit, the queue is counted.
 	counts map[string]int64
 	total  int64
 	// exceeded are the accounts that had reached the limit when the queue was counted.
 	exceeded map[string]bool
-	// mustCount is set if an upper bound is no longer precise enough.
-	mustCount bool
-	nextCount time.Time
+	// mustCount is set if an upper bound is no longer precise enough. mustCountNow is set if the next entry might also push
+	// out one of another account.
+	mustCount, mustCountNow bool
+	nextCount               time.Time
 	// dropped is the number of entries that are not yet logged.
 	dropped int64
 }
 
-func newAccountShare(limit int64) accountShare {
-	return accountShare{limit: limit, counts: make(map[string]int64), mustCount: true}
+func newAccountShare(backlog int64, percent int) accountShare {
+	return accountShare{
+		limit: shareLimit(backlog, percent), backlog: backlog, counts: make(map[string]int64), mustCount: true,
+	}
 }
 
 // admit counts an entry of an account. It returns false if the account has reached the limit.
@@ -46,13 +49,15 @@ func (s *accountShare) admit(account string) bool {
 	}
 	s.counts[account]++
 	s.total++
-	s.mustCount = s.mustCount || s.counts[account] > s.limit || s.total > 4*s.limit
+	isOver := s.counts[account] > s.limit
+	s.mustCount = s.mustCount || isOver || s.total > 4*s.limit
+	s.mustCountNow = s.mustCountNow || isOver && s.total >= s.backlog && len(s.counts) > 1
 	return true
 }
 
 // update replaces the upper bounds by the counted entries.
 func (s *accountShare) update(counts map[string]int64) {
-	s.counts, s.mustCount, s.total, s.exceeded = counts, false, 0, nil
+	s.counts, s.mustCount, s.mustCountNow, s.total, s.exceeded = counts, false, false, 0, nil
 	for account, n := range counts {
 		s.total += n
 		if account == "" || n < s.limit || len(counts) == 1 {
@@ -79,6 +84,7 @@ func (d *Dispatcher) admitMatches(n *relay.Notification, found []int, from int) 
 	for _, i := range found[from:] {
 		if d.shares[i].admit(n.Account) {
 			d.mustCount = d.mustCount || d.shares[i].mustCount
+			d.mustCountNow = d.mustCountNow || d.shares[i].mustCountNow
 			kept = append(kept, i)
 			continue
 		}
@@ -113,14 +119,14 @@ func (d *Dispatcher) discardExcluded() {
 
 // countAccounts counts the queues whose upper bounds are no longer precise enough, and those of exceeded accounts.
 func (d *Dispatcher) countAccounts(ctx context.Context) error {
-	d.mustCount = false
+	d.mustCount, d.mustCountNow = false, false
 	for i := range d.shares {
 		s := &d.shares[i]
 		if s.limit == 0 || !s.mustCount && len(s.exceeded) == 0 {
 			continue
 		}
 		start := time.Now()
-		if start.Before(s.nextCount) {
+		if start.Before(s.nextCount) && !s.mustCountNow {
 			d.mustCount = true
 			continue
 		}

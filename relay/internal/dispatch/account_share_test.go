@@ -1,7 +1,6 @@
 package dispatch
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -14,7 +13,7 @@ import (
 
 func TestAccountShare(t *testing.T) {
 	t.Parallel()
-	s := newAccountShare(10)
+	s := newAccountShare(20, 50)
 	s.update(make(map[string]int64))
 	for range 10 {
 		if !s.admit("a") {
@@ -45,7 +44,7 @@ func TestAccountShare(t *testing.T) {
 			t.Errorf("%s: another account was rejected", name)
 		}
 	}
-	unlimited := newAccountShare(0)
+	unlimited := newAccountShare(0, 50)
 	for range 100 {
 		if !unlimited.admit("a") {
 			t.Fatal("an entry was rejected without a limit")
@@ -58,19 +57,7 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	c := &counts{enqueued: map[string]int64{}, dropped: map[string]int64{}}
-	publish := func(account string, from, n int) {
-		t.Helper()
-		var list []relay.Notification
-		for i := range n {
-			list = append(list, relay.Notification{
-				ID: fmt.Sprintf("%s-%d", account, from+i), Topic: "x", Hub: "h", Account: account, Data: []byte("{}"),
-			})
-		}
-		if _, err := e.log.Append(context.Background(),
-			eventlog.AppendRequest{Hub: "h", Notifications: list}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	publish := func(account string, from, n int) { e.publishFor(t, account, from, n) }
 	o := e.options(Sink{Name: "s", FromStart: true, Backlog: 100, AccountShare: 50}, Sink{Name: "all", FromStart: true})
 	o.Observer = c
 	var excluded atomic.Int64
@@ -91,14 +78,7 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	}
 	publish("victim", 20, 20)
 	testkit.WaitForValue(t, "all entries", 80+2000+20, func() int64 { return e.queueLength("all") })
-	victim, flood := 0, 0
-	for _, id := range e.readQueue("s") {
-		if strings.HasPrefix(id, "victim") {
-			victim++
-		} else {
-			flood++
-		}
-	}
+	victim, flood := e.countQueue("s")
 	if victim != 40 || flood < 50 || flood > 60 {
 		t.Errorf("the queue has %d entries of the victim and %d of the flood, want 40 and 50 to 60", victim, flood)
 	}
@@ -110,4 +90,47 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	if excluded.Load() != 2000 {
 		t.Errorf("recorded %d excluded entries, want 2000", excluded.Load())
 	}
+}
+
+// Between two counts, an account just below its share can fill the queue, but not push out the entries of others.
+func TestDispatcher_AccountShareBetweenCounts(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	o := e.options(Sink{Name: "s", FromStart: true, Backlog: 100, AccountShare: 50}, Sink{Name: "all", FromStart: true})
+	e.publishFor(t, "victim", 0, 20)
+	e.publishFor(t, "flood", 0, 45)
+	e.run(o, true) // counts the queue at its start
+	testkit.WaitForValue(t, "the first entries", 65, func() int64 { return e.queueLength("all") })
+	e.publishFor(t, "flood", 45, 7)
+	e.publishFor(t, "flood", 52, 2000)
+	testkit.WaitForValue(t, "all entries", 65+2007, func() int64 { return e.queueLength("all") })
+	if victim, flood := e.countQueue("s"); victim != 20 || flood > 81 {
+		t.Errorf("the queue has %d entries of the victim and %d of the flood, want 20 and at most 81", victim, flood)
+	}
+}
+
+// publishFor publishes n events of an account.
+func (e *env) publishFor(t *testing.T, account string, from, n int) {
+	t.Helper()
+	var list []relay.Notification
+	for i := range n {
+		list = append(list, relay.Notification{
+			ID: fmt.Sprintf("%s-%d", account, from+i), Topic: "x", Hub: "h", Account: account, Data: []byte("{}"),
+		})
+	}
+	if _, err := e.log.Append(t.Context(), eventlog.AppendRequest{Hub: "h", Notifications: list}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// countQueue returns the numbers of entries of the account victim and of others in the queue of a sink.
+func (e *env) countQueue(sink string) (victim, others int) {
+	for _, id := range e.readQueue(sink) {
+		if strings.HasPrefix(id, "victim") {
+			victim++
+		} else {
+			others++
+		}
+	}
+	return victim, others
 }

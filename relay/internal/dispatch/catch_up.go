@@ -169,7 +169,7 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	r := d.newRequest(state.position)
 	filter := &d.matcher.Sinks()[sink].Filter
 	n, copied := 0, 0 // entries, bytes
-	for ; n < len(list) && copied < space; n++ {
+	for ; n < len(list) && copied < space && !d.mustCountNow; n++ {
 		if !filter.Match(list[n]) {
 			continue
 		}

@@ -70,6 +70,7 @@ type Dispatcher struct {
 	backlogs          []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
 	shares            []accountShare // by sink
 	mustCount         bool           // one of them must be counted
+	mustCountNow      bool           // before the next entry is enqueued
 	sizes             []int64        // by sink: about an upper bound of the memory of its queue and scheduled retries
 	nextSpaceCheck    time.Time
 	nextStuckCheck    time.Time
@@ -147,8 +148,8 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 	for i, s := range list {
 		d.sinks = append(d.sinks, s.Name)
 		d.backlogs = append(d.backlogs, partitionShare(s.Backlog, d.opts.Partitions))
-		share := newAccountShare(shareLimit(d.backlogs[len(d.backlogs)-1], s.AccountShare))
-		if f, ok := former[s.Name]; ok && f.limit == share.limit {
+		share := newAccountShare(d.backlogs[len(d.backlogs)-1], s.AccountShare)
+		if f, ok := former[s.Name]; ok && f.limit == share.limit && f.backlog == share.backlog {
 			share = f // counting hundreds of queues again would delay all sinks
 		}
 		d.shares = append(d.shares, share)

@@ -86,7 +86,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		r := d.newRequest(d.position)
 		d.scratch = d.scratch[:0]
 		n, added, copied := 0, 0, 0 // entries, bytes
-		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript && copied < maxBytesPerScript; n++ {
+		for ; n < len(list) && len(d.scratch) < maxCopiesPerScript && copied < maxBytesPerScript && !d.mustCountNow; n++ {
 			before := len(d.scratch)
 			added += len(list[n].Data)
 			d.scratch = d.matcher.Match(&list[n], d.scratch)
