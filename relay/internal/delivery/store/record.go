@@ -113,8 +113,8 @@ func newNotification(n relay.Notification) Notification {
 }
 
 // Halves returns the records of both halves of a batch or digest that lists at least two notifications. They have the history
-// of the whole, but their attempts are counted from the start. The second half of a digest counts the notifications that
-// are not listed. Both halves keep the times of the digest.
+// of the whole, but their attempts are counted from the start. Both halves of a digest keep its times. They share the
+// notifications that are not listed, so a rejected notification does not take the counts of all others into its dead letter.
 func (r *Record) Halves() [2]*Record {
 	middle := len(r.Notifications) / 2
 	half := func(list []Notification) *Record {
@@ -125,16 +125,33 @@ func (r *Record) Halves() [2]*Record {
 		return halves
 	}
 	first, second := *r.Digest, *r.Digest
-	first.Count, second.Count = middle, max(r.Digest.Count, len(r.Notifications))-middle
-	first.Topics, second.Topics = make(map[string]int), maps.Clone(r.Digest.Topics)
-	for _, n := range halves[0].Notifications {
-		first.Topics[n.Topic]++
-		if second.Topics[n.Topic]--; second.Topics[n.Topic] <= 0 {
-			delete(second.Topics, n.Topic)
+	first.Count, first.Topics, second.Topics = middle, make(map[string]int), maps.Clone(r.Digest.Topics)
+	for topic, n := range r.unlistedTopics() {
+		if n = n * middle / len(r.Notifications); n > 0 {
+			first.Topics[topic] = n
+			first.Count += n
 		}
 	}
+	for _, n := range halves[0].Notifications {
+		first.Topics[n.Topic]++
+	}
+	for topic, n := range first.Topics {
+		if second.Topics[topic] -= n; second.Topics[topic] <= 0 {
+			delete(second.Topics, topic)
+		}
+	}
+	second.Count = max(r.Digest.Count, len(r.Notifications)) - first.Count
 	halves[0].Digest, halves[1].Digest = &first, &second
 	return halves
+}
+
+// unlistedTopics counts the notifications of a digest that are not listed, by topic.
+func (r *Record) unlistedTopics() map[string]int {
+	counts := maps.Clone(r.Digest.Topics)
+	for _, n := range r.Notifications {
+		counts[n.Topic]--
+	}
+	return counts
 }
 
 // ArrivedAt returns when the oldest notification was stored in the log, or now if that is unknown.
