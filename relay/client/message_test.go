@@ -2,6 +2,7 @@ package client
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -56,6 +57,17 @@ func TestDecodeNotification_NamesAreCaseSensitive(t *testing.T) {
 		n.Data = nil
 		if !tt.bad && !reflect.DeepEqual(n, tt.want) {
 			t.Errorf("%s: %+v", tt.data, n)
+		}
+	}
+}
+
+// A cursor that does not fit into a request would prevent each new connection.
+func TestDecodeNotification_LimitsCursor(t *testing.T) {
+	t.Parallel()
+	for size, isValid := range map[int]bool{maxCursor: true, maxCursor + 1: false} {
+		text := `{"topic":"job.created","context":{"hub_id":"h"},"cursor":"` + strings.Repeat("k", size) + `"}`
+		if n, err := decodeNotification([]byte(text)); (err == nil) != isValid || isValid && len(n.Cursor) != size {
+			t.Errorf("%d bytes: got error %v", size, err)
 		}
 	}
 }
