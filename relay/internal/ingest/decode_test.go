@@ -392,7 +392,7 @@ func TestIDSource_IncreasesAndHidesCounts(t *testing.T) {
 	}
 	for i := range 1000 {
 		if i == 500 {
-			clock = clock.Add(-time.Hour) // a clock set back must not repeat an ID
+			clock = clock.Add(-maxAhead / 2) // a clock set back must not repeat an ID
 		}
 		id := s.next()
 		if id <= last || len(id) != 24 {
@@ -406,5 +406,24 @@ func TestIDSource_IncreasesAndHidesCounts(t *testing.T) {
 	other.now = s.now
 	if a, b := s.next(), other.next(); a == b || a[:15] != b[:15] {
 		t.Errorf("got IDs %s and %s at the same time", a, b)
+	}
+}
+
+// After the clock was wrong for a moment, IDs follow it again. Small steps keep them increasing.
+func TestIDSource_ClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	s := &idSource{now: func() time.Time { return now }}
+	first := s.next()
+	now = now.Add(-5 * time.Second)
+	if second := s.next(); second[:16] < first[:16] {
+		t.Errorf("after a step of five seconds, %s follows %s", second, first)
+	}
+	now = now.Add(24 * time.Hour)
+	s.next()
+	now = now.Add(-24 * time.Hour)
+	n := relay.Notification{ID: s.next()}
+	if got := n.StoredAt(); !got.Equal(now) {
+		t.Errorf("after a correction by a day, an ID has the time %s, want %s", got, now)
 	}
 }
