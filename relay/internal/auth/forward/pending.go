@@ -105,7 +105,7 @@ func (p *pendingRequests) joinRequest(
 	}
 	p.byKey[id] = r
 	p.waiting = append(p.waiting, r)
-	p.count(group, addressCount{waiting: 1})
+	p.addToCount(group, addressCount{waiting: 1})
 	p.startNext()
 	go func() {
 		defer stop()
@@ -137,7 +137,7 @@ func (p *pendingRequests) makeRoom(group netip.Prefix) bool {
 	if victim == nil || p.byAddress[victim.group].pending() <= own+1 {
 		return false
 	}
-	p.unshare(victim)
+	p.stopSharing(victim)
 	p.removeWaiting(victim)
 	victim.cancel(errTooMany)
 	return true
@@ -154,32 +154,32 @@ func (p *pendingRequests) startNext() {
 	p.removeWaiting(next)
 	next.isRunning = true
 	p.running++
-	p.count(next.group, addressCount{running: 1})
+	p.addToCount(next.group, addressCount{running: 1})
 	close(next.start)
 }
 
 func (p *pendingRequests) removeWaiting(r *pendingRequest) {
 	if i := slices.Index(p.waiting, r); i >= 0 {
 		p.waiting = slices.Delete(p.waiting, i, i+1)
-		p.count(r.group, addressCount{waiting: -1})
+		p.addToCount(r.group, addressCount{waiting: -1})
 	}
 }
 
 func (p *pendingRequests) endRequest(r *pendingRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.unshare(r)
+	p.stopSharing(r)
 	if !r.isRunning {
 		p.removeWaiting(r)
 		return
 	}
 	p.running--
-	p.count(r.group, addressCount{running: -1})
+	p.addToCount(r.group, addressCount{running: -1})
 	p.startNext()
 }
 
-// count adds to the requests of an address.
-func (p *pendingRequests) count(group netip.Prefix, n addressCount) {
+// addToCount adds to the requests of an address.
+func (p *pendingRequests) addToCount(group netip.Prefix, n addressCount) {
 	c := p.byAddress[group]
 	c.running += n.running
 	c.waiting += n.waiting
@@ -195,12 +195,12 @@ func (p *pendingRequests) leaveRequest(r *pendingRequest) {
 	if r.callers--; r.callers > 0 {
 		return
 	}
-	p.unshare(r)
+	p.stopSharing(r)
 	r.cancel(errNoCaller)
 }
 
-// unshare ensures that no new caller joins a request that ends.
-func (p *pendingRequests) unshare(r *pendingRequest) {
+// stopSharing ensures that no new caller joins a request that ends.
+func (p *pendingRequests) stopSharing(r *pendingRequest) {
 	if p.byKey[r.id] == r {
 		delete(p.byKey, r.id)
 	}

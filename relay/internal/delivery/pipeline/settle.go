@@ -40,7 +40,7 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 		return ctx.Err() // this node stops; the sink has not failed
 	}
 	if relay.IsPostponed(err) {
-		return s.postpone(ctx, it, max(retryAfter, minUnattemptedDelay), err)
+		return s.postponeDelivery(ctx, it, max(retryAfter, minUnattemptedDelay), err)
 	}
 	if outcome != relay.OutcomeDelivered {
 		s.addAttempt(it, err)
@@ -107,8 +107,8 @@ func (s *settleStage) settle(
 // minUnattemptedDelay is the minimum time by which a delivery is postponed that its sink could not attempt.
 const minUnattemptedDelay = time.Second
 
-// postpone schedules a delivery that its sink could not attempt. This counts as a failure of the sink, but not as an attempt.
-func (s *settleStage) postpone(ctx context.Context, it *Item, wait time.Duration, cause error) error {
+// postponeDelivery schedules a delivery that its sink could not attempt. This counts as a failure of the sink, but not as an attempt.
+func (s *settleStage) postponeDelivery(ctx context.Context, it *Item, wait time.Duration, cause error) error {
 	if tooLong := s.failures.recordFailure(ctx, cause); tooLong != nil {
 		s.state.disable(ctx, tooLong)
 		return ErrDisabled
