@@ -214,7 +214,7 @@ func runPrintedMigrations(t *testing.T, p *testkit.Process, env []string) {
 		t.Errorf("%v:\n%s\n%s", err, script, out)
 	}
 	for _, part := range []string{
-		"state=new server=server-1 → server-2 instance=shop-1 id=", "step=Copy files: done server=server-1 → " +
+		"state=new server=server-1 → server-2 instance=shop-1 object=", "step=Copy files: done server=server-1 → " +
 			"server-2 instance=shop-1",
 		"state=migrating server=server-2 job=", "state=running server=server-3 job=",
 	} {

@@ -136,7 +136,7 @@ type EventAttempt struct {
 type EventStream struct {
 	Node    string `json:"node"`
 	Clients int    `json:"clients"`
-	// Keys are the names of the keys of up to 100 of those clients that are still connected to the node that answers, one for
+	// Keys are the names of the keys of up to 100 of those clients that are still connected to the node that responds, one for
 	// each client. They are there only with history.clients in the configuration.
 	Keys []string `json:"keys,omitempty"`
 }

@@ -85,6 +85,9 @@ func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64
 // do.
 func StreamLenForBytes(ctx context.Context, client redis.Cmdable, key string, maxBytes int64) (int64, error) {
 	used, err := client.MemoryUsage(ctx, key, memorySamples).Result()
+	if err != nil && strings.HasPrefix(err.Error(), "ERR syntax") { // the server of memory: takes no samples
+		used, err = client.MemoryUsage(ctx, key).Result()
+	}
 	if errors.Is(err, redis.Nil) || err == nil && used <= maxBytes {
 		return 0, nil
 	}

@@ -38,7 +38,7 @@ func (f *deadLetterFlags) toFilter(cmd *cobra.Command) (adminapi.DeadLetterFilte
 }
 
 func newDeadLetters(std term.Streams) *cobra.Command {
-	cmd := command.NewGroup("deadletters", "Show, replay and drop deliveries that failed",
+	cmd := command.NewGroup("deadletters", "Show, replay and drop dead letters",
 		newLettersList(std), newLettersShow(std),
 		newLettersChange(std, deadLetterAction{
 			operation: adminapi.ReplayDeadLetters(), verb: "replay", pastTense: "replayed", short: "Deliver dead letters again",

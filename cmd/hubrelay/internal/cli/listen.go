@@ -129,7 +129,7 @@ func formatNotification(paint term.Palette, n relay.Notification) string {
 			part("job", job.Object.JobID)
 		}
 	}
-	part("id", e.Object.ID)
+	part("object", e.Object.ID)
 	part("hub", e.Context.HubID)
 	part("containers", strings.Join(e.Context.Containers, ","))
 	part("environments", strings.Join(e.Context.Environments, ","))

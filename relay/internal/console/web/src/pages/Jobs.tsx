@@ -104,7 +104,7 @@ const columns: Column<Job>[] = [
   { id: 'route', label: 'Route', cell: (j) => <Route job={j} /> },
   { id: 'hub', label: 'Hub', cell: (j) => <span class="mono">{j.hub_id}</span> },
   { id: 'key', label: 'Requested by', cell: (j) => j.key },
-  { id: 'queued', label: 'Requested', cell: (j) => <Time time={j.events.queued} /> },
+  { id: 'queued', label: 'Queued', cell: (j) => <Time time={j.events.queued} /> },
   {
     id: 'error',
     label: 'Error',
@@ -341,7 +341,7 @@ export function JobPage({ id }: { id: string }) {
                   { label: 'Hub', value: <span class="mono">{j.hub_id}</span> },
                   { label: 'Account', value: <span class="mono">{j.account_id || '–'}</span> },
                   { label: 'Requested by', value: j.key },
-                  { label: 'Requested', value: <Time time={j.events.queued} /> },
+                  { label: 'Queued', value: <Time time={j.events.queued} /> },
                   { label: 'Started', value: <Time time={j.events.started} /> },
                   { label: 'Ended', value: <Time time={j.events.completed} /> },
                 ]}
