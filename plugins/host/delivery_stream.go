@@ -127,7 +127,7 @@ func (s *deliveryStream) enqueueCall(c *deliveryCall) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failErr != nil {
-		return s.failErr
+		return relay.Postpone(s.failErr, 0)
 	}
 	if _, ok := s.pending[c.key]; ok {
 		return errStillRunning
@@ -150,7 +150,7 @@ func (s *deliveryStream) abandonCall(c *deliveryCall, cause error) error {
 	c.abandoned = true
 	if !c.sent {
 		delete(s.pending, c.key) // send removes it from the queue
-		return fmt.Errorf("wait for the plugin to accept the delivery: %w", cause)
+		return relay.Postpone(fmt.Errorf("wait for the plugin to accept the delivery: %w", cause), 0)
 	}
 	s.cancels = append(s.cancels, &sinkv1.Cancellation{DeliveryId: c.key.id, Attempt: c.key.attempt})
 	s.wakeUp()
@@ -309,7 +309,7 @@ func (s *deliveryStream) drain() <-chan struct{} {
 	return s.received
 }
 
-// failAll ends all attempts with err, and all later ones.
+// failAll ends all attempts with err, and all later ones. Those that were not sent do not count.
 func (s *deliveryStream) failAll(err error) {
 	defer s.cancel()
 	s.mu.Lock()
@@ -319,8 +319,12 @@ func (s *deliveryStream) failAll(err error) {
 	}
 	s.failErr = err
 	for _, c := range s.pending {
-		if !c.abandoned {
+		switch {
+		case c.abandoned:
+		case c.sent:
 			c.response <- err
+		default:
+			c.response <- relay.Postpone(err, 0)
 		}
 	}
 	clear(s.pending)
