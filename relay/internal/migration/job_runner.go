@@ -290,7 +290,8 @@ func (j *jobRunner) failJob(ctx context.Context, err error) error {
 	reason := errorText(err)
 	if j.job.undo && j.job.Error != "" {
 		j.log.Info("driver has rolled back the migration", "driver_error", err)
-		reason = relay.Truncate(j.job.Error, maxError/2) + "; " + relay.Truncate(reason, maxError/2)
+		const half = maxError/2 - 1
+		reason = relay.Truncate(j.job.Error, half) + "; " + relay.Truncate(reason, half)
 	}
 	e := j.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, j.job.Source).
 		addInstance(topicInstance, instanceRunning, "", j.job.Source)

@@ -397,3 +397,21 @@ func TestSettle_PostponedAttemptsDoNotCount(t *testing.T) {
 		t.Errorf("got attempts %v, want %v", numbers, want)
 	}
 }
+
+// The maximum age also ends a replayed delivery that its sink cannot attempt.
+func TestSettle_PostponedReplayEnds(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	body, err := store.NewScheduledRecord(delivery("d").Notifications[0]).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.store.Retries.Schedule(t.Context(), "s", store.Scheduled{ID: "d", Body: body}, 0, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error { return relay.Postpone(errFar, 0) }}
+	e.retries(e.pipeline(sink, func(o *Options) {
+		o.Schedule = Schedule{Delays: []time.Duration{time.Millisecond}, MaxAge: time.Millisecond}
+	}))
+	testkit.WaitFor(t, "the dead letter", func() bool { return len(e.deadLetters()) == 1 && e.scheduledCount() == 0 })
+}

@@ -113,23 +113,17 @@ func (s *settleStage) postponeDelivery(ctx context.Context, it *Item, wait time.
 		s.state.disable(ctx, tooLong)
 		return ErrDisabled
 	}
-	wait = min(wait, maxRetryAfter)
-	switch {
-	case it.Claim == nil:
-		it.Record = store.NewRecord(it.Delivery, it.StartedAt)
-		if err := it.Origin.Retry(ctx, it, wait); err != nil {
-			return err
-		}
-	case s.opts.Schedule.isTooOld(it.Record, s.opts.Now()):
+	s.startRecord(it)
+	if s.opts.Schedule.isTooOld(it.Record, s.opts.Now()) {
 		return s.storeDeadLetter(ctx, it, relay.OutcomeRetry, fmt.Errorf("%w: %w", errTooOld, cause))
-	default:
-		if err := it.Origin.Release(ctx, it, wait); err != nil {
-			return err
-		}
+	}
+	wait = min(wait, maxRetryAfter)
+	if err := it.Origin.Retry(ctx, it, wait); err != nil {
+		return err
 	}
 	s.opts.Wake(wait)
 	if suppressed, ok := s.warnings.Allow(); ok {
-		s.opts.Log.Warn("delivery was postponed, because its sink cannot attempt it", "delivery_id", it.Delivery.ID,
+		s.opts.Log.Warn("delivery postponed", "delivery_id", it.Delivery.ID, "topic", it.Record.Notifications[0].Topic,
 			"error", cause, "next_attempt_at", s.opts.Now().Add(wait).UTC().Round(time.Second), "suppressed_lines", suppressed)
 	}
 	return nil
@@ -159,13 +153,18 @@ func (s *settleStage) recordAttempt(it *Item, a *history.Attempt, err error) {
 
 // addAttempt appends the attempt to the history, which starts with the first failure.
 func (s *settleStage) addAttempt(it *Item, err error) {
+	s.startRecord(it)
+	it.Record.AddAttempt(store.NewAttempt(it.StartedAt, it.Duration, err))
+}
+
+// startRecord ensures that the item has a record, whose age starts now at the latest.
+func (s *settleStage) startRecord(it *Item) {
 	if it.Record == nil {
 		it.Record = store.NewRecord(it.Delivery, it.StartedAt)
 	}
 	if it.Record.First.IsZero() { // it was replayed
 		it.Record.First = it.StartedAt.UTC().Round(time.Millisecond)
 	}
-	it.Record.AddAttempt(store.NewAttempt(it.StartedAt, it.Duration, err))
 }
 
 func (s *settleStage) nextDelay(it *Item, retryAfter time.Duration) (time.Duration, bool) {

@@ -125,11 +125,15 @@ func (r *Record) Halves() [2]*Record {
 		return halves
 	}
 	first, second := *r.Digest, *r.Digest
-	first.Count, first.Topics, second.Topics = middle, make(map[string]int), maps.Clone(r.Digest.Topics)
-	for topic, n := range r.unlistedTopics() {
-		if n = n * middle / len(r.Notifications); n > 0 {
+	first.Count, first.Topics, second.Topics = middle, make(map[string]int), make(map[string]int)
+	maps.Copy(second.Topics, r.Digest.Topics)
+	unlisted, rest := r.unlistedTopics(), 0 // the rest of the division shares many topics with few notifications too
+	for _, topic := range slices.Sorted(maps.Keys(unlisted)) {
+		rest += unlisted[topic] * middle
+		if n := min(unlisted[topic], rest/len(r.Notifications)); n > 0 {
 			first.Topics[topic] = n
 			first.Count += n
+			rest -= n * len(r.Notifications)
 		}
 	}
 	for _, n := range halves[0].Notifications {
@@ -147,9 +151,12 @@ func (r *Record) Halves() [2]*Record {
 
 // unlistedTopics counts the notifications of a digest that are not listed, by topic.
 func (r *Record) unlistedTopics() map[string]int {
-	counts := maps.Clone(r.Digest.Topics)
+	counts := make(map[string]int)
+	maps.Copy(counts, r.Digest.Topics)
 	for _, n := range r.Notifications {
-		counts[n.Topic]--
+		if counts[n.Topic]--; counts[n.Topic] <= 0 {
+			delete(counts, n.Topic)
+		}
 	}
 	return counts
 }

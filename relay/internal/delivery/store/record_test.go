@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"reflect"
 	"testing"
 	"time"
@@ -128,6 +129,35 @@ func TestTruncate(t *testing.T) {
 	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"a€b", 2, "a"}, {"a€b", 4, "a€"}, {"€", 1, ""}} {
 		if got := Truncate(c.in, c.n); got != c.want {
 			t.Errorf("Truncate(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
+		}
+	}
+}
+
+// The halves of a digest share what it only counts, also if each topic has one such notification. They count all of it.
+func TestRecord_HalvesShareUnlisted(t *testing.T) {
+	t.Parallel()
+	topics := map[string]int{"listed": 2}
+	for i := range 50 {
+		topics[fmt.Sprint("t", i)] = 1
+	}
+	for name, tt := range map[string]struct {
+		digest    relay.Digest
+		want, all int
+	}{
+		"many topics": {relay.Digest{Count: 52, Topics: topics}, 26, 52},
+		"one topic":   {relay.Digest{Count: 12, Topics: map[string]int{"listed": 12}}, 6, 12},
+		"no topics":   {relay.Digest{Count: 2}, 1, 2},
+	} {
+		r := Record{Digest: &tt.digest, Notifications: []Notification{{ID: "a", Topic: "listed"}, {ID: "b", Topic: "listed"}}}
+		halves := r.Halves()
+		first, second := halves[0].Digest, halves[1].Digest
+		if first.Count != tt.want || first.Count+second.Count != tt.all {
+			t.Errorf("%s: got %d and %d, want %d of %d in the first half", name, first.Count, second.Count, tt.want, tt.all)
+		}
+		for topic, n := range tt.digest.Topics {
+			if got := first.Topics[topic] + second.Topics[topic]; got != n {
+				t.Errorf("%s: the halves have %d of topic %s, want %d", name, got, topic, n)
+			}
 		}
 	}
 }
