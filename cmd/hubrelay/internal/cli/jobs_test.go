@@ -101,7 +101,7 @@ func TestFormatNotification_TruncatesError(t *testing.T) {
 	}
 	got := formatNotification(term.Palette{}, n)
 	if len(got) > 400 || !strings.Contains(got, "error=üü") ||
-		!strings.HasSuffix(got, " id=x hub=h") {
+		!strings.HasSuffix(got, " object=x hub=h") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }
