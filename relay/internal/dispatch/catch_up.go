@@ -182,7 +182,7 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	switch {
 	case n > 0:
 		r.To = list[n-1].Cursor
-	case streamid.Compare(d.position, state.position) > 0:
+	case len(list) == 0 && streamid.Compare(d.position, state.position) > 0:
 		r.To = d.position
 	}
 	d.sizes[sink] += int64(copied)
