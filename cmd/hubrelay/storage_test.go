@@ -154,7 +154,7 @@ func TestStorage_KeepsRoomForOthers(t *testing.T) {
 		up := serve(t, daemonConfig{redis: `url: "memory:"`})
 		d := start(t, upstreamSource("http://"+up.Public, ""))
 		testkit.Eventually(t, "the source", d.connectedSource(t))
-		// A source stores up to 1 MiB at once, and waits for room for all of it.
+		// A source stores up to 1 MiB at once. It waits until there is enough room.
 		check(t, d, 0.8, func() bool {
 			r := publish(t, up, opsKey, "hub-1", size)
 			if r.Status != http.StatusAccepted {

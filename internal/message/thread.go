@@ -20,13 +20,14 @@ type Thread struct {
 	Key string
 }
 
-var subjectPart = strings.NewReplacer("%", "%25", "/", "%2F")
+var separatorEscaper = strings.NewReplacer("%", "%25", "/", "%2F")
 
-// SubjectKey returns a key for the subject of a notification, such as a container. Subjects of different hubs or accounts
-// have different keys, so the events of one account do not change the alerts and messages about those of another. kind has
-// no slash.
+// SubjectKey returns a key for the subject of a notification, such as a container. The key contains the hub and the account, so
+// an event of one account cannot change alerts and messages about the containers of another account. kind must not contain
+// a slash.
 func SubjectKey(n relay.Notification, kind, id string) string {
-	return kind + "/" + subjectPart.Replace(n.Hub) + "/" + subjectPart.Replace(n.Account) + "/" + subjectPart.Replace(id)
+	escape := separatorEscaper.Replace
+	return kind + "/" + escape(n.Hub) + "/" + escape(n.Account) + "/" + escape(id)
 }
 
 // ThreadOf returns the thread of a delivery. Digests, batches, samples, jobs without an ID, and notifications about no

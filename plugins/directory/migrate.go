@@ -117,8 +117,7 @@ func (m *migration) stop(ctx context.Context, f diskState) error {
 	case f.isMoved():
 		return nil
 	case !f.atSource:
-		return fmt.Errorf("the instance has disappeared: %s does not exist on server %s", m.source.instancePath(),
-			m.source.server)
+		return fmt.Errorf("%w: %s does not exist on server %s", errDisappeared, m.source.instancePath(), m.source.server)
 	}
 	if err := m.checkOwners(); err != nil {
 		return err

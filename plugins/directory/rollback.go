@@ -44,8 +44,8 @@ func (m *migration) rollBack(ctx context.Context, cause error) error {
 	return cause
 }
 
-// errDisappeared reports that the source has lost the instance, for example because its own command has removed its directory,
-// and that this migration has not moved it. Then there is nothing to restore.
+// errDisappeared reports that the source has lost the instance, for example because the command of the instance has removed its
+// own directory. If this migration has not moved the instance, there is nothing to restore.
 var errDisappeared = errors.New("the instance has disappeared")
 
 func (m *migration) restoreSource(ctx context.Context) (completed bool, err error) {

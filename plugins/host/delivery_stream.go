@@ -309,7 +309,7 @@ func (s *deliveryStream) drain() <-chan struct{} {
 	return s.received
 }
 
-// failAll ends all attempts with err, and all later ones. Those that were not sent do not count.
+// failAll ends all attempts with err, and all later ones. Only attempts that were sent count.
 func (s *deliveryStream) failAll(err error) {
 	defer s.cancel()
 	s.mu.Lock()

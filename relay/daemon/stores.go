@@ -70,13 +70,8 @@ func (s *stores) checkReady(ctx context.Context) error {
 	return s.conn.Ready(ctx)
 }
 
-// newRoomError returns a temporary error, so the inbox and the sources wait for room like publishers.
-func newRoomError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return redisconn.NewFullError("store events", err)
-}
+// newRoomError makes an error of the storage monitor temporary, so the inbox and the sources wait and try again.
+func newRoomError(err error) error { return redisconn.NewFullError("store events", err) }
 
 // guardedInbox is the inbox, which shares the room in the storage with publishers.
 type guardedInbox struct {

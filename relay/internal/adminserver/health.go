@@ -65,7 +65,7 @@ func (h *Health) SetReady(check func(ctx context.Context) error) {
 	h.ready = check
 }
 
-// Drain makes /readyz return 503 from now on, so load balancers stop sending clients to a daemon that is about to
+// Drain makes /readyz return 503 from now on, so load balancers stop sending clients to a node that is about to
 // stop.
 func (h *Health) Drain() {
 	h.SetReady(func(context.Context) error { return errors.New("the node is stopping") })

@@ -17,7 +17,8 @@ const (
 // accountShare limits the entries of one account in the queue of a sink, so that no account can push those of others
 // out. An account that uses the queue alone has no limit, and neither have notifications without an account.
 type accountShare struct {
-	// limit is the maximum number of entries of an account. 0 is no limit. backlog is that of all accounts.
+	// limit is the maximum number of entries of an account. 0 is no limit. backlog is the
+	// maximum of all accounts together.
 	limit, backlog int64
 	// counts are upper bounds of the entries of each account, because entries leave the queue without notice. Once one
 	// reaches the limit, the queue is counted.

@@ -290,8 +290,8 @@ func (j *jobRunner) failJob(ctx context.Context, err error) error {
 	reason := errorText(err)
 	if j.job.undo && j.job.Error != "" {
 		j.log.Info("driver has rolled back the migration", "driver_error", err)
-		const half = maxError/2 - 1
-		reason = relay.Truncate(j.job.Error, half) + "; " + relay.Truncate(reason, half)
+		const maxPart = (maxError - len("; ")) / 2
+		reason = relay.Truncate(j.job.Error, maxPart) + "; " + relay.Truncate(reason, maxPart)
 	}
 	e := j.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, j.job.Source).
 		addInstance(topicInstance, instanceRunning, "", j.job.Source)

@@ -56,8 +56,8 @@ func (j *jobRunner) waitForServerSlot(ctx context.Context) error {
 	}
 }
 
-// releaseServerSlot lets other jobs use the servers. A job that makes no progress waits without a slot, so jobs of one account
-// cannot stop those of others.
+// releaseServerSlot lets other jobs use the servers. A job without progress waits without a slot, so it cannot block the jobs of
+// other accounts.
 func (j *jobRunner) releaseServerSlot(ctx context.Context) {
 	j.hasSlot.Store(false)
 	if err := j.worker.store.releaseServerSlot(ctx, j.job.ID); err != nil {

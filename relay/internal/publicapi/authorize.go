@@ -3,6 +3,7 @@ package publicapi
 import (
 	"crypto/x509"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -22,17 +23,12 @@ func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
 	return a.opt.Authenticator.Authenticate(r.Context(), request)
 }
 
-// expiryOf returns the time until which a chain is valid.
+// expiryOf returns the time until which at least one of the chains is valid. A chain is valid until its first certificate expires.
 func expiryOf(chains [][]*x509.Certificate) (latest time.Time) {
 	for _, chain := range chains {
-		expiry := chain[0].NotAfter
-		for _, c := range chain {
-			if c.NotAfter.Before(expiry) {
-				expiry = c.NotAfter
-			}
-		}
-		if expiry.After(latest) {
-			latest = expiry
+		first := slices.MinFunc(chain, func(a, b *x509.Certificate) int { return a.NotAfter.Compare(b.NotAfter) })
+		if first.NotAfter.After(latest) {
+			latest = first.NotAfter
 		}
 	}
 	return latest

@@ -291,7 +291,7 @@ func newReadError(err error) *relay.Error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
 }
 
-// drainBody reads a limited part of a body that nobody needs before the response is written. Otherwise net/http
+// drainBody reads a limited part of a body that no handler reads, before the response is written. Otherwise net/http
 // closes the connection, and a client that is still sending receives a reset instead of the response.
 func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||

@@ -68,8 +68,8 @@ func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) 
 	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
 }
 
-// OtherNodesWithSink returns the names of other nodes that have a sink, are still stopping it or recently did. A node without a record
-// is one of them, because its sinks are not known.
+// OtherNodesWithSink returns the names of other nodes that have a sink, are still stopping it or recently did. A node
+// without a record is one of them, because its sinks are not known.
 func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]string, error) {
 	records, err := r.readNodes(ctx)
 	if err != nil {
@@ -84,8 +84,8 @@ func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]strin
 	return names, nil
 }
 
-// OtherNodesWithoutSink returns for each sink the names of other nodes that neither have it nor are still stopping it. It is at most a
-// second old, because operators follow the list of sinks.
+// OtherNodesWithoutSink returns for each sink the names of other nodes that neither have it nor are still stopping it. The
+// result is at most a second old, because operators watch the list of sinks.
 func (r *Reporter) OtherNodesWithoutSink(ctx context.Context, sinks []string) (map[string][]string, error) {
 	records, err := r.cachedNodes(ctx)
 	missing := make(map[string][]string)

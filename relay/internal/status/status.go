@@ -27,7 +27,8 @@ type Options struct {
 	Configs             *Configs
 	// CheckReady returns the reason why this node is not ready.
 	CheckReady func(context.Context) error
-	// ActiveSinks returns the names of the sinks that this node has or is still stopping. ActiveSinksChanged receives after changes.
+	// ActiveSinks returns the names of the sinks that this node has or is still stopping. ActiveSinksChanged receives a value
+	// after changes.
 	ActiveSinks        func() []string
 	ActiveSinksChanged <-chan struct{}
 	// ConfigWarning describes how the running configuration differs from the file, or returns "".

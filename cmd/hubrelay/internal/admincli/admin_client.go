@@ -25,11 +25,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
-// adminHelp explains how commands find the running daemon.
+// adminHelp explains how commands find the running relay.
 const adminHelp = `Commands find the relay by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its
 socket admin.sock in ./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
 
-// adminFlags select the running daemon and the output format.
+// adminFlags select the running relay and the output format.
 type adminFlags struct {
 	command.Output
 	address, file string
@@ -40,7 +40,7 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	f.Register(cmd.Flags())
 }
 
-// registerConnection registers only the flags that select the daemon.
+// registerConnection registers only the flags that select the relay.
 func (f *adminFlags) registerConnection(cmd *cobra.Command, std term.Streams) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "admin", "", "URL or socket path of the relay's admin listener (default: from -c, "+
@@ -90,7 +90,7 @@ func rejectEmptyFlags(cmd *cobra.Command) error {
 	return command.NewUsageError(cmd, fmt.Errorf("--%s is empty: set a value, or omit it", empty))
 }
 
-// connect returns a client of the running daemon.
+// connect returns a client of the running relay.
 func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	token := std.Getenv("HUBRELAY_ADMIN_TOKEN")
 	if f.address != "" {
@@ -109,7 +109,7 @@ func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	return c, nil
 }
 
-// findRelay returns the URL or the socket path of a daemon with endpoint e. If configured is false, e contains only
+// findRelay returns the URL or the socket path of a relay with endpoint e. If configured is false, e contains only
 // defaults.
 func findRelay(e daemon.AdminEndpoint, configured bool) (string, error) {
 	switch {
@@ -130,7 +130,7 @@ func findRelay(e daemon.AdminEndpoint, configured bool) (string, error) {
 	return path, nil
 }
 
-// adminConn is a client of a running daemon.
+// adminConn is a client of a running relay.
 type adminConn struct {
 	*adminclient.Client
 	address, file string
@@ -157,8 +157,8 @@ func isNumber(port string) bool {
 // errNoRelay is wrapped by the error of a request without a response.
 var errNoRelay = errors.New("no relay responds")
 
-// connectionClosedError reports that the daemon closed the connection without a response. It matches [errNoRelay], so commands
-// that wait for a daemon continue.
+// connectionClosedError reports that the relay closed the connection without a response. It matches [errNoRelay], so commands
+// that wait for a relay continue.
 type connectionClosedError struct{ *adminclient.ConnectionError }
 
 func (e *connectionClosedError) Error() string {
@@ -168,18 +168,18 @@ func (e *connectionClosedError) Error() string {
 
 func (e *connectionClosedError) Is(target error) bool { return target == errNoRelay }
 
-// errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
+// errInterrupted is returned if the user interrupts a request. The relay may have processed it.
 var errInterrupted = errors.New("interrupted before the relay responded")
 
-// callDaemon calls an operation of the running daemon.
-func callDaemon[Request, Response any](
+// callRelay calls an operation of the running relay.
+func callRelay[Request, Response any](
 	ctx context.Context, c *adminConn, op adminapi.Operation[Request, Response], request Request, params ...string,
 ) (Response, error) {
 	response, err := adminclient.Call(ctx, c.Client, op, request, params...)
 	return response, c.explainError(err)
 }
 
-// connectAndCall calls an operation of the running daemon that the flags select.
+// connectAndCall calls an operation of the running relay that the flags select.
 func connectAndCall[Request, Response any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
 	params ...string,
@@ -188,7 +188,7 @@ func connectAndCall[Request, Response any](
 	if err != nil {
 		return response, err
 	}
-	return callDaemon(ctx, c, op, request, params...)
+	return callRelay(ctx, c, op, request, params...)
 }
 
 // callAndPrint calls an operation and prints its response: in a format for programs, or with show.

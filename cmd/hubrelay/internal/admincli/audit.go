@@ -77,7 +77,7 @@ func findAuditEntries(
 ) (list []adminapi.AuditEntry, more bool, err error) {
 	return findNewest(request.Limit, func(limit int, after string) ([]adminapi.AuditEntry, string, error) {
 		request.Limit, request.After = limit, after
-		page, err := callDaemon(ctx, c, adminapi.ListAudit(), request)
+		page, err := callRelay(ctx, c, adminapi.ListAudit(), request)
 		return page.Data, page.Next, err
 	})
 }

@@ -1,4 +1,4 @@
-// Package admincli contains the commands that use the admin API of a running daemon, and print its responses.
+// Package admincli contains the commands that use the admin API of a running relay, and print its responses.
 package admincli
 
 import (
@@ -7,8 +7,8 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
-// Commands returns the commands, except the one of [NewJobsCancel]. keysNew and sinksExplain need no daemon; they become part
-// of the groups keys and sinks.
+// Commands returns the commands, except the one of [NewJobsCancel]. keysNew and sinksExplain need no running relay; they
+// become part of the groups keys and sinks.
 func Commands(std term.Streams, keysNew, sinksExplain *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{
 		newStatus(std), newNodes(std), newConsole(std), newSinks(std, sinksExplain), newSources(std), newConnections(std), newStreams(std),

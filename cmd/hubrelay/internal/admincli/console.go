@@ -56,7 +56,7 @@ func runConsole(ctx context.Context, std term.Streams, f *consoleFlags) error {
 	if err != nil {
 		return err
 	}
-	session, err := callDaemon(ctx, conn, adminapi.ShowSession(), adminapi.Empty{})
+	session, err := callRelay(ctx, conn, adminapi.ShowSession(), adminapi.Empty{})
 	if err != nil {
 		return err
 	}

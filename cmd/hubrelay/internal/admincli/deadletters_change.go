@@ -119,7 +119,7 @@ func changeLetters(
 func letterIDs(
 	ctx context.Context, std term.Streams, c *adminConn, sink string, filter adminapi.DeadLetterFilter,
 ) (ids []string, err error) {
-	info, err := callDaemon(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, sink)
+	info, err := callRelay(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, sink)
 	if err != nil {
 		return nil, err
 	}
@@ -146,7 +146,7 @@ func changeInBatches(
 			return done, errors.New("interrupted")
 		}
 		part := ids[sent:min(sent+changeBatch, len(ids))]
-		result, err := callDaemon(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
+		result, err := callRelay(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
 		if err != nil {
 			var failed *envelope.Error
 			if errors.As(err, &failed) {

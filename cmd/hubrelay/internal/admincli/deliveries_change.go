@@ -74,7 +74,7 @@ func changeDeliveries(
 	for sent := 0; sent < len(ids) && err == nil; sent += changeBatch {
 		var result adminapi.ChangeDeliveriesResult
 		part := ids[sent:min(sent+changeBatch, len(ids))]
-		result, err = callDaemon(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
+		result, err = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
 		total.Changed += result.Changed
 		total.Unchanged = append(total.Unchanged, result.Unchanged...)
 	}

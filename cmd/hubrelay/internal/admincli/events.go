@@ -102,7 +102,7 @@ func findEvents(
 ) (list []adminapi.Event, more bool, err error) {
 	return findNewest(f.limit, func(limit int, after string) ([]adminapi.Event, string, error) {
 		f.request.Limit, f.request.After = limit, after
-		page, err := callDaemon(ctx, c, adminapi.SearchEvents(), f.request)
+		page, err := callRelay(ctx, c, adminapi.SearchEvents(), f.request)
 		if len(page.Data) < limit && page.Next != "" && term.IsTerminal(std.Err) {
 			_, _ = fmt.Fprintf(std.Err, "searched back to %s …\n", formatTime(page.SearchedTo))
 		}

@@ -114,7 +114,7 @@ func tailEvents(ctx context.Context, std term.Streams, f *tailFlags) error {
 
 // findFirst adds the newest events, and finds the time from which on events are new.
 func (f *follower) findFirst(ctx context.Context) error {
-	newest, err := callDaemon(ctx, f.conn, adminapi.SearchEvents(),
+	newest, err := callRelay(ctx, f.conn, adminapi.SearchEvents(),
 		adminapi.SearchEventsRequest{PageRequest: adminapi.PageRequest{Limit: 1}})
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (f *follower) findFirst(ctx context.Context) error {
 	}
 	request := f.flags.filter
 	request.Limit = f.flags.lines
-	page, err := callDaemon(ctx, f.conn, adminapi.SearchEvents(), request)
+	page, err := callRelay(ctx, f.conn, adminapi.SearchEvents(), request)
 	clear(f.seen)
 	f.add(page.Data)
 	return err
@@ -140,7 +140,7 @@ func (f *follower) findNew(ctx context.Context) error {
 	request := f.flags.filter
 	request.Since, request.Limit = f.since.UTC().Format(time.RFC3339Nano), maxSearchPage
 	for {
-		page, err := callDaemon(ctx, f.conn, adminapi.SearchEvents(), request)
+		page, err := callRelay(ctx, f.conn, adminapi.SearchEvents(), request)
 		if err != nil {
 			return err
 		}
@@ -183,7 +183,7 @@ func (f *follower) printSettled(ctx context.Context) error {
 		e := &f.pending[0]
 		details := &adminapi.EventDetails{Event: e.Event}
 		if len(f.pending) <= maxOutcomes {
-			found, err := callDaemon(ctx, f.conn, adminapi.ShowEvent(), adminapi.Empty{}, e.ID)
+			found, err := callRelay(ctx, f.conn, adminapi.ShowEvent(), adminapi.Empty{}, e.ID)
 			if err != nil {
 				return err
 			}

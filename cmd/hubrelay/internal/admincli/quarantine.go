@@ -208,7 +208,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 	}
 	var total adminapi.DropQuarantinedResult
 	for part := range slices.Chunk(ids, changeBatch) {
-		result, err := callDaemon(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
+		result, err := callRelay(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
 		if err != nil {
 			if total.Dropped > 0 {
 				err = fmt.Errorf("%w; %d of %d were dropped before that; run the command again for the rest", err,

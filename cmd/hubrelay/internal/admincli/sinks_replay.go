@@ -68,7 +68,7 @@ func replaySink(
 			return err
 		}
 	}
-	result, err := callDaemon(ctx, c, adminapi.ReplaySink(), request, name)
+	result, err := callRelay(ctx, c, adminapi.ReplaySink(), request, name)
 	switch {
 	case err != nil:
 		return err
@@ -102,11 +102,11 @@ func confirmReplay(
 	ctx context.Context, std term.Streams, c *adminConn, name string, request adminapi.ReplayRequest,
 ) error {
 	request.DryRun = true
-	result, err := callDaemon(ctx, c, adminapi.ReplaySink(), request, name)
+	result, err := callRelay(ctx, c, adminapi.ReplaySink(), request, name)
 	if err != nil || result.Replayed == 0 {
 		return err
 	}
-	sink, err := callDaemon(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, name)
+	sink, err := callRelay(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, name)
 	if err != nil {
 		return err
 	}

@@ -39,7 +39,7 @@ responses and shutdown. The program may be written in any language. The check de
 migration driver. A sink receives samples, so use a configuration for a test destination. A driver receives requests
 for migrations between servers that do not exist.
 
-All arguments after the command belong to the program, even those that look like flags.`,
+All arguments after the command belong to the program, even if they look like flags.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
   hubrelay plugins check --no-tls python3 plugin.py`,
 		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),

@@ -34,8 +34,9 @@ var (
 // pendingRequests shares one request to the endpoint among concurrent callers with the same credential and hub. The
 // request ends when the last of them has left.
 //
-// The next request that starts is the oldest one of the address with the fewest running requests. Without room, the
-// newest request of the address with the most requests gives way. So slow responses to some addresses do not stop others.
+// The next request that starts is the oldest one of the address with the fewest running requests. If there is no room for a
+// request, the newest waiting request of the address with the most requests is rejected. So addresses with slow responses can
+// delay other addresses, but not exclude them.
 type pendingRequests struct {
 	timeout time.Duration // for a request, including its wait
 
@@ -46,10 +47,10 @@ type pendingRequests struct {
 	byAddress map[netip.Prefix]addressCount
 }
 
-// addressCount has the requests of one address.
+// addressCount counts the requests of one address.
 type addressCount struct{ running, waiting int }
 
-func (c addressCount) pending() int { return c.running + c.waiting }
+func (c addressCount) countPending() int { return c.running + c.waiting }
 
 type pendingRequest struct {
 	id        string
@@ -119,9 +120,9 @@ func (p *pendingRequests) joinRequest(
 	return r
 }
 
-// makeRoom reports whether a request of an address may be added.
+// makeRoom reports whether a request of an address may be added. It rejects a waiting request of another address if necessary.
 func (p *pendingRequests) makeRoom(group netip.Prefix) bool {
-	own := p.byAddress[group].pending()
+	own := p.byAddress[group].countPending()
 	if own >= maxPendingPerAddress {
 		return false
 	}
@@ -130,11 +131,11 @@ func (p *pendingRequests) makeRoom(group netip.Prefix) bool {
 	}
 	var victim *pendingRequest
 	for _, r := range slices.Backward(p.waiting) {
-		if victim == nil || p.byAddress[r.group].pending() > p.byAddress[victim.group].pending() {
+		if victim == nil || p.byAddress[r.group].countPending() > p.byAddress[victim.group].countPending() {
 			victim = r
 		}
 	}
-	if victim == nil || p.byAddress[victim.group].pending() <= own+1 {
+	if victim == nil || p.byAddress[victim.group].countPending() <= own+1 {
 		return false
 	}
 	p.stopSharing(victim)
@@ -183,7 +184,7 @@ func (p *pendingRequests) addToCount(group netip.Prefix, n addressCount) {
 	c := p.byAddress[group]
 	c.running += n.running
 	c.waiting += n.waiting
-	if p.byAddress[group] = c; c.pending() == 0 {
+	if p.byAddress[group] = c; c.countPending() == 0 {
 		delete(p.byAddress, group)
 	}
 }
@@ -199,7 +200,7 @@ func (p *pendingRequests) leaveRequest(r *pendingRequest) {
 	r.cancel(errNoCaller)
 }
 
-// stopSharing ensures that no new caller joins a request that ends.
+// stopSharing prevents new callers from joining a request that ends.
 func (p *pendingRequests) stopSharing(r *pendingRequest) {
 	if p.byKey[r.id] == r {
 		delete(p.byKey, r.id)

@@ -316,7 +316,7 @@ func TestVerifier_LimitsPendingRequests(t *testing.T) {
 		testkit.WaitForValue(t, "the flood to be rejected or to wait", n, func() int {
 			v.pending.mu.Lock()
 			defer v.pending.mu.Unlock()
-			return int(count.Load()) + v.pending.byAddress[clientaddr.Group(addr)].pending()
+			return int(count.Load()) + v.pending.byAddress[clientaddr.Group(addr)].countPending()
 		})
 		return int(count.Load())
 	}

@@ -40,7 +40,7 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 		return ctx.Err() // this node stops; the sink has not failed
 	}
 	if relay.IsPostponed(err) {
-		return s.postponeDelivery(ctx, it, max(retryAfter, minUnattemptedDelay), err)
+		return s.postponeDelivery(ctx, it, retryAfter, err)
 	}
 	if outcome != relay.OutcomeDelivered {
 		s.addAttempt(it, err)
@@ -83,9 +83,8 @@ func (s *settleStage) settle(
 		s.state.disable(ctx, err)
 		return ErrDisabled
 	case relay.OutcomeRetry:
-		if tooLong := s.failures.recordFailure(ctx, err); tooLong != nil {
-			s.state.disable(ctx, tooLong)
-			return ErrDisabled
+		if err := s.recordFailure(ctx, err); err != nil {
+			return err
 		}
 		if wait, more := s.nextDelay(it, retryAfter); more {
 			return s.scheduleRetry(ctx, it, a, wait, err)
@@ -104,20 +103,29 @@ func (s *settleStage) settle(
 	return nil
 }
 
-// minUnattemptedDelay is the minimum time by which a delivery is postponed that its sink could not attempt.
-const minUnattemptedDelay = time.Second
-
-// postponeDelivery schedules a delivery that its sink could not attempt. This counts as a failure of the sink, but not as an attempt.
-func (s *settleStage) postponeDelivery(ctx context.Context, it *Item, wait time.Duration, cause error) error {
+// recordFailure records a failure of the sink. If the sink has failed for too long, it disables the sink and returns ErrDisabled.
+func (s *settleStage) recordFailure(ctx context.Context, cause error) error {
 	if tooLong := s.failures.recordFailure(ctx, cause); tooLong != nil {
 		s.state.disable(ctx, tooLong)
 		return ErrDisabled
+	}
+	return nil
+}
+
+// minUnattemptedDelay is the minimum delay of a delivery that its sink could not attempt.
+const minUnattemptedDelay = time.Second
+
+// postponeDelivery schedules a delivery that its sink could not attempt. It is a failure of the sink, but does not count as an
+// attempt.
+func (s *settleStage) postponeDelivery(ctx context.Context, it *Item, minDelay time.Duration, cause error) error {
+	if err := s.recordFailure(ctx, cause); err != nil {
+		return err
 	}
 	s.startRecord(it)
 	if s.opts.Schedule.isTooOld(it.Record, s.opts.Now()) {
 		return s.storeDeadLetter(ctx, it, relay.OutcomeRetry, fmt.Errorf("%w: %w", errTooOld, cause))
 	}
-	wait = min(wait, maxRetryAfter)
+	wait := min(max(minDelay, minUnattemptedDelay), maxRetryAfter)
 	if err := it.Origin.Retry(ctx, it, wait); err != nil {
 		return err
 	}
@@ -157,12 +165,12 @@ func (s *settleStage) addAttempt(it *Item, err error) {
 	it.Record.AddAttempt(store.NewAttempt(it.StartedAt, it.Duration, err))
 }
 
-// startRecord ensures that the item has a record, whose age starts now at the latest.
+// startRecord creates the record of a fresh delivery, and starts the age of a replayed one.
 func (s *settleStage) startRecord(it *Item) {
 	if it.Record == nil {
 		it.Record = store.NewRecord(it.Delivery, it.StartedAt)
 	}
-	if it.Record.First.IsZero() { // it was replayed
+	if it.Record.First.IsZero() {
 		it.Record.First = it.StartedAt.UTC().Round(time.Millisecond)
 	}
 }

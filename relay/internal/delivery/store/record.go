@@ -125,40 +125,36 @@ func (r *Record) Halves() [2]*Record {
 		return halves
 	}
 	first, second := *r.Digest, *r.Digest
-	first.Count, first.Topics, second.Topics = middle, make(map[string]int), make(map[string]int)
-	maps.Copy(second.Topics, r.Digest.Topics)
-	unlisted, rest := r.unlistedTopics(), 0 // the rest of the division shares many topics with few notifications too
-	for _, topic := range slices.Sorted(maps.Keys(unlisted)) {
-		rest += unlisted[topic] * middle
-		if n := min(unlisted[topic], rest/len(r.Notifications)); n > 0 {
-			first.Topics[topic] = n
-			first.Count += n
-			rest -= n * len(r.Notifications)
-		}
-	}
-	for _, n := range halves[0].Notifications {
-		first.Topics[n.Topic]++
-	}
-	for topic, n := range first.Topics {
-		if second.Topics[topic] -= n; second.Topics[topic] <= 0 {
-			delete(second.Topics, topic)
-		}
+	first.Topics, second.Topics = countTopics(halves[0].Notifications), countTopics(halves[1].Notifications)
+	first.Count = middle
+	listed, rest := countTopics(r.Notifications), 0 // rest carries fractions from topic to topic
+	for _, topic := range slices.Sorted(maps.Keys(r.Digest.Topics)) {
+		unlisted := max(r.Digest.Topics[topic]-listed[topic], 0)
+		rest += unlisted * middle
+		part := rest / len(r.Notifications)
+		rest %= len(r.Notifications)
+		first.Count += part
+		addCount(first.Topics, topic, part)
+		addCount(second.Topics, topic, unlisted-part)
 	}
 	second.Count = max(r.Digest.Count, len(r.Notifications)) - first.Count
 	halves[0].Digest, halves[1].Digest = &first, &second
 	return halves
 }
 
-// unlistedTopics counts the notifications of a digest that are not listed, by topic.
-func (r *Record) unlistedTopics() map[string]int {
+func countTopics(list []Notification) map[string]int {
 	counts := make(map[string]int)
-	maps.Copy(counts, r.Digest.Topics)
-	for _, n := range r.Notifications {
-		if counts[n.Topic]--; counts[n.Topic] <= 0 {
-			delete(counts, n.Topic)
-		}
+	for _, n := range list {
+		counts[n.Topic]++
 	}
 	return counts
+}
+
+// addCount adds n to the count of a topic, without an entry for 0.
+func addCount(counts map[string]int, topic string, n int) {
+	if n > 0 {
+		counts[topic] += n
+	}
 }
 
 // ArrivedAt returns when the oldest notification was stored in the log, or now if that is unknown.

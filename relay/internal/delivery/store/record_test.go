@@ -133,7 +133,7 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// The halves of a digest share what it only counts, also if each topic has one such notification. They count all of it.
+// The halves of a digest share the notifications that it does not list, also if each topic has only one of them.
 func TestRecord_HalvesShareUnlisted(t *testing.T) {
 	t.Parallel()
 	topics := map[string]int{"listed": 2}
