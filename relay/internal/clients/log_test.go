@@ -152,7 +152,7 @@ func expect(t testing.TB, conn *websocket.Conn, first, last int) []message {
 	return list
 }
 
-// settled waits until the node has broadcast what is in the log.
+// settled waits until the node has broadcast what is in the log, to the streams of hubs and to those of accounts.
 func (r *relayed) settled(t testing.TB) {
 	t.Helper()
 	for p, l := range r.feeds {
@@ -160,18 +160,24 @@ func (r *relayed) settled(t testing.TB) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for deadline := time.Now().Add(patience); ; {
-			l.mu.Lock()
-			at, moved := l.positions[0], l.advancedChan()
-			l.mu.Unlock()
-			if at == want {
-				break
-			}
-			select {
-			case <-moved:
-			case <-time.After(time.Until(deadline)):
-				t.Fatalf("partition %d is at %s, the log at %s", p, at, want)
-			}
+		waitForPosition(t, l, p, want)
+		waitForPosition(t, r.mergedFeed, p, want) // broadcasts after the feed of the partition
+	}
+}
+
+func waitForPosition(t testing.TB, f *feed, partition int, want streamid.Position) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); ; {
+		f.mu.Lock()
+		at, moved := f.positions[partition-f.firstPartition], f.advancedChan()
+		f.mu.Unlock()
+		if at == want {
+			return
+		}
+		select {
+		case <-moved:
+		case <-time.After(time.Until(deadline)):
+			t.Fatalf("partition %d is at %s, the log at %s", partition, at, want)
 		}
 	}
 }
