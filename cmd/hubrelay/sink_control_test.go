@@ -73,7 +73,7 @@ func TestSteering(t *testing.T) {
 		return hooks.acceptedAll("/steady", ids)()
 	})
 	o.run("sinks list", "steady", "picky", "webhook", "active")
-	o.run("sinks test steady", "delivered, status 204", " ms")
+	o.run("sinks test steady", "delivered with status 204 after ", " ms")
 	if _, errOut, code := call(t, o.env, "", "sinks", "test", "picky"); code != 1 || !strings.Contains(errOut, "422") {
 		t.Errorf("the test of picky ended with %d: %s", code, errOut)
 	}

@@ -105,13 +105,13 @@ func TestKeys(t *testing.T) {
 		{"create ops --hub *", "already"},
 		{"create narrow --hub *", "already"},
 		{"create a/b --hub *", "valid key name"},
-		{"create x", "hubs"},
-		{"create x --hub * --capability fly", "fly"},
-		{"create x --hub * --network 10.0.0.0/99", "network"},
-		{"create x --hub * --topic UPPER", "topics"},
+		{"create x --hub * --capability fly", `--capability "fly": `},
+		{"create x --hub hub-1 --hub a\x7fb", `--hub "a\x7fb": contains`},
+		{"create x --hub * --account \x7f", `--account "\x7f": contains`},
+		{"create x --hub * --network 10.0.0.0/99 --network 10.0.0.0/98", `; --network "10.0.0.0/98": `},
+		{"create x --hub * --topic UPPER", `--topic "UPPER": `},
 		{"create x --hub * --topic containr.*", "the nearest topic is container.created"},
 		{"create ops --hub * --topic job.*", "--topic has no effect"},
-		{"create x --hub * --expires 2020-01-31", "past"},
 		{"rotate ops", "configuration"},
 		{"rotate nobody", "404.key"},
 		{"rotate narrow --overlap 1000h", "overlap"},
@@ -121,8 +121,15 @@ func TestKeys(t *testing.T) {
 			t.Errorf("keys %s: %q does not mention %q", tt.args, errOut, tt.want)
 		}
 	}
-	if errOut := manage(2, "create", "x", "--expires", "soon"); !strings.Contains(errOut, "2027-01-31") {
-		t.Errorf("an unreadable time: %q", errOut)
+	for _, tt := range []struct{ args, want string }{
+		{"create x", "--hub is missing"},
+		{"create x --hub * --expires soon", "2027-01-31"},
+		{"create x --hub * --expires 2020-01-31", "--expires 2020-01-31 is in the past"},
+		{"create x --hub * --expires 0s", "--expires 0s is in the past"},
+	} {
+		if errOut := manage(2, strings.Fields(tt.args)...); !strings.Contains(errOut, tt.want) {
+			t.Errorf("keys %s: %q does not mention %q", tt.args, errOut, tt.want)
+		}
 	}
 	out, _, code := call(t, nil, "", "audit", "--admin", nodes[0].Admin, "--action", "keys")
 	if code != 0 || strings.Contains(out, third) {

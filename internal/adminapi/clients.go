@@ -18,7 +18,7 @@ type Connection struct {
 	ConnectedAt time.Time `json:"connected_at"`
 	// Topics are the patterns of the client. Empty means all topics.
 	Topics []string `json:"topics"`
-	// QueuedBytes is the number of unsent bytes.
+	// QueuedBytes is the number of bytes in the write queue of the client.
 	QueuedBytes int `json:"queued_bytes"`
 	// State is live, replaying or closing.
 	State string `json:"state"`

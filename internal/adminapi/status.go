@@ -41,7 +41,7 @@ type LogStatus struct {
 // StreamStatus describes the clients of streams of the node that responds.
 type StreamStatus struct {
 	Clients int `json:"clients"`
-	// QueuedBytes are waiting to be sent.
+	// QueuedBytes is the number of bytes in the write queues of the clients.
 	QueuedBytes int `json:"queued_bytes"`
 }
 
@@ -63,7 +63,7 @@ type Node struct {
 	ConfigWarning string `json:"config_warning"`
 	// Clients are the clients of streams.
 	Clients int `json:"clients"`
-	// QueuedBytes wait to be sent to clients.
+	// QueuedBytes is the number of bytes in the write queues of the clients.
 	QueuedBytes int `json:"queued_bytes"`
 	// SeenAt is the time of this record. Each node renews its record every five seconds. It is omitted if there is no record;
 	// then only the name is valid.

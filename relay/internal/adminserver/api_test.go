@@ -153,6 +153,7 @@ func TestAPI_Audit(t *testing.T) {
 		"sinks.pase":      {422, "did you mean sinks.pause?"},
 		"sinks.list":      {422, "there is no action"}, // reads are not recorded
 		"sink":            {422, "did you mean sinks?"},
+		"xyzzy":           {422, "; the actions start with accounts, admin, authenticate, "},
 	} {
 		f := &fakeAuditLog{}
 		w := get(newOpen(Options{AuditLog: f}), "GET", "/api/audit?action="+action, "")

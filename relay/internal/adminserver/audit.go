@@ -66,10 +66,10 @@ func checkAction(name string) error {
 	if name == "" {
 		return nil
 	}
-	var known []string
+	var known, groups []string
 	add := func(action string) {
 		group, _, _ := strings.Cut(action, ".")
-		known = append(known, action, group)
+		known, groups = append(known, action, group), append(groups, group)
 	}
 	for _, a := range audit.Actions() {
 		add(string(a))
@@ -86,6 +86,9 @@ func checkAction(name string) error {
 	detail := "there is no action " + strconv.Quote(relay.Truncate(name, 100))
 	if near := suggest.ClosestName(name, known); near != "" {
 		detail += "; did you mean " + near + "?"
+	} else {
+		slices.Sort(groups)
+		detail += "; the actions start with " + strings.Join(slices.Compact(groups), ", ")
 	}
 	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "action")
 }

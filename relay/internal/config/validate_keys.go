@@ -61,8 +61,12 @@ func (l *loader) checkKeys(a *Auth, catalog *relay.Catalog) {
 // CheckKey checks everything but the secret of a key, in the same way as for a key of the configuration. A topic pattern that
 // matches no topic of the catalog is an error.
 func CheckKey(k Key, catalog *relay.Catalog) error {
+	const path = "key"
 	l := &loader{converter: &converter{Reporter: &yamldoc.Reporter{}}}
-	l.checkKeyFields("key", k, false)
+	l.checkKeyFields(path, k, false)
+	for i := range l.Problems {
+		l.Problems[i].Path = strings.TrimPrefix(l.Problems[i].Path, path+".")
+	}
 	if len(l.Problems) > 0 {
 		return yamldoc.Problems(l.Problems)
 	}

@@ -38,9 +38,9 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 		frames:     counter("stream_frames_total", "Frames sent to clients of the stream."),
 		frameBytes: counter("stream_bytes_total", "Bytes of the frames that were sent to clients of the stream."),
 		waiting: &queueGauges{
-			clients: prometheus.NewDesc(namespace+"_stream_queued_clients", "Clients with unsent data.", nil, nil),
+			clients: prometheus.NewDesc(namespace+"_stream_queued_clients", "Clients with a nonempty write queue.", nil, nil),
 			bytes: prometheus.NewDesc(namespace+"_stream_queued_bytes",
-				"Unsent bytes of all clients. Clients share the memory of equal frames.", nil, nil),
+				"Bytes in the write queues of all clients. Clients share the memory of equal frames.", nil, nil),
 		},
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "stream_delay_seconds",
@@ -93,7 +93,7 @@ func (m *Metrics) Queued(frames, bytes int) {
 	m.stream.frameBytes.Add(float64(bytes))
 }
 
-// SetQueueFunc sets the function that returns the number of clients with unsent data and the number of unsent
+// SetQueueFunc sets the function that returns the number of clients with queued data and the number of queued
 // bytes. It is called at each scrape and must not block for long.
 func (m *Metrics) SetQueueFunc(ask func() (clients, bytes int)) { m.stream.waiting.ask.Store(&ask) }
 
@@ -105,7 +105,7 @@ func (m *Metrics) Lag(partition int, d time.Duration) {
 	m.stream.lag.WithLabelValues(strconv.Itoa(partition)).Set(max(d, 0).Seconds())
 }
 
-// queueGauges are gauges of unsent data, evaluated at each scrape.
+// queueGauges are gauges of queued data, evaluated at each scrape.
 type queueGauges struct {
 	clients, bytes *prometheus.Desc
 	ask            atomic.Pointer[func() (clients, bytes int)]

@@ -100,7 +100,7 @@ func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	if err != nil {
 		return nil, command.PrintProblems(std, err)
 	}
-	address, err := findRelay(endpoint, f.file != "")
+	address, err := findRelay(endpoint, f.file)
 	if err != nil {
 		return nil, err
 	}
@@ -109,9 +109,9 @@ func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	return c, nil
 }
 
-// findRelay returns the URL or the socket path of a relay with endpoint e. If configured is false, e contains only
+// findRelay returns the URL or the socket path of a relay with endpoint e. Without a configuration file, e contains only
 // defaults.
-func findRelay(e daemon.AdminEndpoint, configured bool) (string, error) {
+func findRelay(e daemon.AdminEndpoint, file string) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
 		return setup.LocalURL("https", e.Listen), nil
@@ -120,14 +120,17 @@ func findRelay(e daemon.AdminEndpoint, configured bool) (string, error) {
 	}
 	path, err := adminsocket.Find(adminsocket.Target{
 		DataDir: e.DataDir, HealthListen: e.HealthListen,
-		Configured: configured,
+		Configured: file != "",
 	})
-	if err != nil {
-		return "", fmt.Errorf("no relay found: start it and wait until it is ready, or set its admin listener with "+
-			"--admin, -c FILE or HUBRELAY_ADMIN; tried %s",
-			strings.ReplaceAll(err.Error(), "\n", ", "))
+	if err == nil {
+		return path, nil
 	}
-	return path, nil
+	hint := "or name it with -c FILE, --admin or HUBRELAY_ADMIN"
+	if file != "" {
+		hint = "or name its admin listener with --admin, because " + file + " has no admin.listen"
+	}
+	return "", fmt.Errorf("no relay found: start it and wait until it is ready, %s; tried %s", hint,
+		strings.ReplaceAll(err.Error(), "\n", ", "))
 }
 
 // adminConn is a client of a running relay.

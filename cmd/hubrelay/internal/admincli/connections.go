@@ -28,7 +28,7 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 		Long: `Lists the clients that are connected to a node, oldest connection first.
 
 STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. AGE is the
-age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose events the client receives; "account …"
+age of the connection, QUEUED the bytes in its write queue. HUB is the hub whose events the client receives; "account …"
 is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,

@@ -1,8 +1,11 @@
 package admincli
 
 import (
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/durations"
+	"github.com/hubrelay/hubrelay/internal/envelope"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 func newKeys(std term.Streams, keysNew *cobra.Command) *cobra.Command {
@@ -39,8 +44,12 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 				}
 				spec.ExpiresAt = at
 			}
+			if len(spec.Hubs) == 0 {
+				return command.NewUsageError(cmd, errors.New(`--hub is missing: name each hub, or use --hub "*" for all`))
+			}
 			warnKeySpec(std, &spec)
-			return callAndPrint(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
+			err := callAndPrint(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
+			return nameKeyFlags(err, &spec)
 		},
 	}
 	flags := cmd.Flags()
@@ -57,6 +66,40 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	return cmd
 }
 
+// keySpecPath matches the path of a field at the start of a problem, such as hubs[0].
+var keySpecPath = regexp.MustCompile(`(^|; )(account_id|(hubs|capabilities|topics|networks)\[(\d+)\]): `)
+
+// nameKeyFlags replaces the fields in an error of the relay about a key by the flags that set them.
+func nameKeyFlags(err error, spec *adminapi.KeySpec) error {
+	var rejected *envelope.Error
+	if !errors.As(err, &rejected) {
+		return err
+	}
+	flags := map[string]struct {
+		name   string
+		values []string
+	}{
+		"hubs": {"hub", spec.Hubs}, "capabilities": {"capability", spec.Capabilities},
+		"topics": {"topic", spec.Topics}, "networks": {"network", spec.Networks},
+	}
+	rejected.Detail = keySpecPath.ReplaceAllStringFunc(rejected.Detail, func(match string) string {
+		groups := keySpecPath.FindStringSubmatch(match)
+		flag, value := "account", spec.AccountID
+		if list, ok := flags[groups[3]]; ok {
+			i, err := strconv.Atoi(groups[4])
+			if err != nil || i >= len(list.values) {
+				return match
+			}
+			flag, value = list.name, list.values[i]
+		}
+		return fmt.Sprintf("%s--%s %q: ", groups[1], flag, relay.Truncate(value, maxQuotedValue))
+	})
+	return err
+}
+
+// maxQuotedValue limits a quoted value in an error, in bytes.
+const maxQuotedValue = 60
+
 // warnKeySpec warns about settings of a key that have no effect, or less than expected.
 func warnKeySpec(std term.Streams, spec *adminapi.KeySpec) {
 	const publish = "notifications-publish"
@@ -71,16 +114,20 @@ func warnKeySpec(std term.Streams, spec *adminapi.KeySpec) {
 
 // parseExpiry parses a duration from now, a date, or a time of RFC 3339.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
-	if d, err := durations.Parse(text); err == nil {
-		return now.Add(d).UTC().Truncate(time.Second), nil
-	}
+	d, err := durations.Parse(text)
+	at := now.Add(d).UTC().Truncate(time.Second)
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return t, nil
+		if err != nil {
+			at, err = time.Parse(layout, text)
 		}
 	}
-	return time.Time{}, fmt.Errorf("--expires %q is neither a duration such as 30d nor a date such as 2027-01-31",
-		text)
+	switch {
+	case err != nil:
+		return at, fmt.Errorf("--expires %q is neither a duration such as 30d nor a date such as 2027-01-31", text)
+	case !at.After(now):
+		return at, fmt.Errorf("--expires %s is in the past", text)
+	}
+	return at, nil
 }
 
 func newKeysRotate(std term.Streams) *cobra.Command {

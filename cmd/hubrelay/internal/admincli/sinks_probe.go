@@ -41,11 +41,11 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s: %s", name, attempt.Outcome)
+	text := name + ": " + describeOutcome(attempt.Outcome)
 	if attempt.Status != 0 {
-		text += fmt.Sprintf(", status %d", attempt.Status)
+		text += fmt.Sprintf(" with status %d", attempt.Status)
 	}
-	text += fmt.Sprintf(", %.0f ms", attempt.DurationMS)
+	text += fmt.Sprintf(" after %.0f ms", attempt.DurationMS)
 	switch {
 	case attempt.Outcome != relay.OutcomeDelivered.String():
 		text += ": " + cmp.Or(attempt.Error, "the destination did not accept it")
@@ -61,6 +61,20 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	}
 	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
 	return err
+}
+
+// describeOutcome returns what the outcome of a sample means for deliveries.
+func describeOutcome(outcome string) string {
+	switch outcome {
+	case relay.OutcomeRetry.String():
+		return "failed (a delivery would be retried)"
+	case relay.OutcomePermanent.String():
+		return "rejected (a delivery would become a dead letter)"
+	case relay.OutcomeGone.String():
+		return "gone (a delivery would disable the sink)"
+	default:
+		return outcome
+	}
 }
 
 // maxResponseText limits the text of the response in the output, in bytes.
