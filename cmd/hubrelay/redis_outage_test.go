@@ -82,6 +82,45 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
+// TestRedisRejectsCredentials changes the password of Redis while the node runs, and changes it back.
+func TestRedisRejectsCredentials(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())})
+	ws := d.connect(t, opsKey, "hub-1", "")
+	before := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
+	operator := redisAt(t, server.Socket).Conn()
+	t.Cleanup(func() { _ = operator.Close() })
+	pipe := operator.Pipeline()
+	pipe.ConfigSet(t.Context(), "requirepass", "another")
+	pipe.Do(t.Context(), "AUTH", "another")
+	pipe.ClientKillByFilter(t.Context(), "SKIPME", "yes")
+	if _, err := pipe.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
+	for range 3 {
+		wantError(t, d.Do(t, testkit.Request{
+			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: lines(5),
+		}), "503.not-ready", "", "Idempotency-Key")
+	}
+	testkit.Eventually(t, "the reason in the log", d.Err.Contains("redis rejects the user or the password; correct them"))
+
+	if err := operator.ConfigSet(t.Context(), "requirepass", "").Err(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
+	all := append(slices.Clone(before), d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)...)
+	if got := objectIDs(ws.wait(t, len(all))); !slices.Equal(got, all) {
+		t.Errorf("the websocket got %v, want %v", got, all)
+	}
+	for line := range strings.Lines(d.Err.String()) {
+		if strings.Contains(line, `"level":"ERROR"`) && !strings.Contains(line, `"msg":"redis is `) {
+			t.Errorf("got a line for a single failure: %s", line)
+		}
+	}
+}
+
 // TestRedisLosesData lets Redis lose all data: it restarts without a file, and is flushed.
 func TestRedisLosesData(t *testing.T) {
 	t.Parallel()

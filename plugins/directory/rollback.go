@@ -68,7 +68,7 @@ func (m *migration) restoreSource(ctx context.Context) (completed bool, err erro
 		err := fmt.Errorf("it was not found at %s, %s or %s", m.source.instancePath(), m.source.workFile(dirInstance),
 			m.destination.instancePath())
 		if !f.switched && !f.ready && !f.atDestination && !f.destinationUnreachable {
-			err = fmt.Errorf("%w: %w", errDisappeared, err)
+			err = fmt.Errorf("%w: %w; if it is on another server, correct the inventory", errDisappeared, err)
 		}
 		return false, err
 	}

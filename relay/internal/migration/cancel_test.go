@@ -68,6 +68,7 @@ func TestCancelJob_Queued(t *testing.T) {
 func TestCancelJob_WaitingForServers(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
+	s.lease = time.Minute // slots must not expire on a slow machine
 	release := make(chan struct{})
 	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, _ func(relay.Progress)) error {
 		select {

@@ -38,7 +38,12 @@ func newClusterRedis(t *testing.T) *redisconn.Conn {
 
 func open(t *testing.T, url string) *redisconn.Conn {
 	t.Helper()
-	b, err := redisconn.Open(t.Context(), redisconn.Options{URL: url, Partitions: 3})
+	return openOptions(t, redisconn.Options{URL: url, Partitions: 3})
+}
+
+func openOptions(t *testing.T, o redisconn.Options) *redisconn.Conn {
+	t.Helper()
+	b, err := redisconn.Open(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}

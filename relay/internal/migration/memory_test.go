@@ -26,6 +26,7 @@ func TestWorker_InProcessRedis(t *testing.T) {
 	}
 	t.Cleanup(b.Close)
 	s := newSite(t, b)
+	s.lease = time.Minute // slots must not expire on a slow machine
 	stuck := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		report(relay.Progress{Step: "copy", Bytes: 1, Total: 2})
 		<-ctx.Done()

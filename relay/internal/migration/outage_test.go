@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // If Redis is killed repeatedly while jobs run, each job completes once, and its events are complete and in order.
@@ -58,4 +61,49 @@ func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 		}
 		compare(t, "events of job "+id+" with state "+string(j.State), s.events(id), want)
 	}
+}
+
+// With redis.min_replicas, a request waits for replicas, and a repeat waits again. The job does not start before.
+func TestMigrate_WaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
+	b := openOptions(t, redisconn.Options{URL: primary.URL(), Partitions: 3, MinReplicas: 1})
+	s := newSite(t, b)
+	r := s.request(0, "s2")
+	r.IdempotencyKey = "k"
+	replica.Signal(syscall.SIGSTOP)
+	for range 2 {
+		var rejected *relay.Error
+		if _, err := s.svc.Migrate(t.Context(), r); !errors.Is(err, redisconn.ErrTooFewReplicas) ||
+			!errors.As(err, &rejected) || rejected.Code != relay.CodeNotReady {
+			t.Errorf("with a stopped replica: got %v, want ErrTooFewReplicas", err)
+		}
+	}
+	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+	s.work(b, "w1", d, nil)
+	jobs, err := s.svc.store.jobsOfInstance(t.Context(), hubA, "c0", "i0")
+	if err != nil || len(jobs) != 1 {
+		t.Fatalf("got jobs %v and error %v, want one", jobs, err)
+	}
+	id := jobs[0].ID
+	s.await(id, "scheduled", func(j *job) bool { return j.State == relay.JobScheduled })
+	if calls := d.called(); len(calls) != 0 {
+		t.Errorf("got calls %+v while no replica has the job", calls)
+	}
+	replica.Signal(syscall.SIGCONT)
+	if j := s.awaitEnd(id); j.State != relay.JobCompleted {
+		t.Errorf("got state %s, error %s", j.State, j.Error)
+	}
+	testkit.Eventually(t, "the repeated request to succeed", func() error {
+		task, err := s.svc.Migrate(t.Context(), r)
+		if err == nil && task.JobID != id {
+			t.Fatalf("got job %s, want %s", task.JobID, id)
+		}
+		return err
+	})
+	compare(t, "events", s.events(id), []string{
+		"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1", "job.state.changed running@s1",
+		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
+		"job.state.changed completed@s2",
+	})
 }

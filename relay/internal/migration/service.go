@@ -37,7 +37,7 @@ func NewService(c *redisconn.Conn, inventory *Inventory, newID func() string) *S
 }
 
 func newJobStore(c *redisconn.Conn) *jobStore {
-	return &jobStore{client: c.Commands(), readers: c.Readers(), keys: keys{c.Keys()}}
+	return &jobStore{conn: c, client: c.Commands(), readers: c.Readers(), keys: keys{c.Keys()}}
 }
 
 // maxTries is the maximum number of attempts to create a job while the instance moves.
@@ -196,6 +196,10 @@ func (s *Service) clientError(err error) error {
 			"this Idempotency-Key was used for another request within ten minutes; use a new key for each new request")
 	case errors.Is(err, errInstanceRemoved):
 		return relay.NewError(relay.CodeNoInstance, "the instance was removed from the inventory")
+	}
+	if errors.Is(err, redisconn.ErrTooFewReplicas) {
+		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "the job was stored, but on fewer replicas than "+
+			"redis.min_replicas. It starts when they have it. Send an Idempotency-Key to make repeats safe"), err)
 	}
 	return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 		"Redis does not respond, and the job may have been stored. Send an Idempotency-Key to make repeats safe"), err)

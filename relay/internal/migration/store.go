@@ -63,6 +63,7 @@ var (
 
 // jobStore stores the jobs in Redis. All times are from the clock of Redis. It may be used concurrently.
 type jobStore struct {
+	conn    *redisconn.Conn
 	client  redis.UniversalClient
 	readers redis.UniversalClient
 	keys    keys
@@ -99,7 +100,11 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 		), o.Source, o.ID, text, c.digest, eventlog.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(),
 		maxJobsPerInstance, maxRecentJobs,
 	}
-	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
+	var reply []string
+	err = s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {
+		reply, err = createScript.Run(ctx, r, keys, appendEvents(args, c.events)...).StringSlice()
+		return err
+	})
 	if err != nil {
 		return "", fmt.Errorf("store a job: %w", err)
 	}
@@ -127,9 +132,15 @@ func appendEvents(args []any, events []relay.Notification) []any {
 	return args
 }
 
-// jobForKey returns the job of an earlier request with this idempotency key, or "".
+// jobForKey returns the job of an earlier request with this idempotency key, or "". Replicas must have the job, so it extends
+// the time of the key: WithReplication waits for what was written.
 func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (string, error) {
-	text, err := s.client.Get(ctx, eventlog.IdempotencyKey(s.keys.Space, s.keys.Partition(hub), key)).Result()
+	key = eventlog.IdempotencyKey(s.keys.Space, s.keys.Partition(hub), key)
+	var text string
+	err := s.conn.WithReplication(ctx, key, func(r redisconn.Runner) (err error) {
+		text, err = r.GetEx(ctx, key, eventlog.IdempotencyTime).Result()
+		return err
+	})
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
@@ -278,7 +289,15 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 	for _, f := range u.fields {
 		args = append(args, f)
 	}
-	return checkLease(updateScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "update a job")
+	var reply *redis.Cmd
+	err := s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) error {
+		reply = updateScript.Run(ctx, r, keys, appendEvents(args, u.events)...)
+		return reply.Err()
+	})
+	if err != nil {
+		return fmt.Errorf("update a job: %w", err)
+	}
+	return checkLease(reply, "update a job")
 }
 
 // heartbeatCanceled is the reply of heartbeat.lua for a canceled job.

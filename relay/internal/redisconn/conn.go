@@ -94,7 +94,7 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 			c.warnReplicationInfo(ctx)
 			return c, nil
 		}
-		if !IsUnavailable(err) {
+		if !IsUnavailable(err) || errors.Is(err, ErrCredentials) {
 			c.Close()
 			return nil, err
 		}
@@ -263,8 +263,8 @@ func (c *Conn) checkVersion(ctx context.Context) error {
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		c.log.WarnContext(ctx, "cannot read the version of redis; 6.2 or later is required", "error", err)
 		return nil
-	case redis.HasErrorPrefix(err, "WRONGPASS"), redis.HasErrorPrefix(err, "NOAUTH"):
-		return fmt.Errorf("the server rejects the user or the password; correct them in redis.url: %w", err)
+	case hasCredentialsReply(err.Error()):
+		return fmt.Errorf("%w: %w", ErrCredentials, err)
 	case strings.Contains(err.Error(), "DB index is out of range"):
 		return fmt.Errorf("the server does not have the database; correct its number at the end of redis.url: %w", err)
 	default:

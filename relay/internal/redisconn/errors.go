@@ -26,12 +26,15 @@ var (
 	// nothing. It is always combined with ErrUnavailable.
 	ErrSlotMoves = errors.New("redis is moving a slot to another server; if this lasts, complete the resharding with " +
 		"redis-cli --cluster fix")
+	// ErrCredentials means that Redis rejected a command because of the user or the password of redis.url. Unless [Open] returns
+	// it, it is combined with ErrUnavailable, because both may have been changed while the relay runs.
+	ErrCredentials = errors.New("redis rejects the user or the password; correct them in redis.url, or in Redis")
 	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.
 	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")
 )
 
-// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs. The state is ErrUnavailable, ErrFull or
-// ErrSlotMoves.
+// unavailableError is ErrUnavailable for errors.Is and keeps the cause for logs. The state is ErrUnavailable, ErrFull,
+// ErrSlotMoves or ErrCredentials.
 type unavailableError struct {
 	operation    string
 	state, cause error
@@ -56,10 +59,14 @@ func newUnavailableError(operation string, cause error) error {
 	if IsOutOfMemory(cause) {
 		return NewFullError(operation, cause)
 	}
-	if text := cause.Error(); strings.Contains(text, "ASK ") || strings.Contains(text, "TRYAGAIN") {
-		return &unavailableError{operation: operation, state: ErrSlotMoves, cause: cause}
+	state := ErrUnavailable
+	switch text := cause.Error(); {
+	case strings.Contains(text, "ASK "), strings.Contains(text, "TRYAGAIN"):
+		state = ErrSlotMoves
+	case hasCredentialsReply(text):
+		state = ErrCredentials
 	}
-	return &unavailableError{operation: operation, state: ErrUnavailable, cause: cause}
+	return &unavailableError{operation: operation, state: state, cause: cause}
 }
 
 // WrapError adds the operation to err, and [ErrUnavailable] if a later attempt may succeed. It returns nil for nil.
@@ -73,8 +80,8 @@ func WrapError(operation string, err error) error {
 	return fmt.Errorf("%s: %w", operation, err)
 }
 
-// IsUnavailable reports whether err is temporary: a network error, a server that loads its data, a failover, or full
-// memory.
+// IsUnavailable reports whether err is temporary: a network error, a server that loads its data, a failover, full memory, or
+// rejected credentials.
 func IsUnavailable(err error) bool {
 	if errors.Is(err, ErrUnavailable) {
 		return true
@@ -132,5 +139,11 @@ func isTransientReply(text string) bool {
 			return true
 		}
 	}
-	return false
+	return hasCredentialsReply(text)
+}
+
+// hasCredentialsReply reports whether Redis rejected the credentials. Without any, it rejects a long command while it reads it,
+// with "unauthenticated multibulk length".
+func hasCredentialsReply(text string) bool {
+	return strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "unauthenticated ")
 }
