@@ -98,14 +98,18 @@ func TestRedisRejectsCredentials(t *testing.T) {
 	if _, err := pipe.Exec(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
+	testkit.Eventually(t, "readyz to name the reason", func() error {
+		r, err := d.GetHealth(t.Context(), "/readyz")
+		if err == nil && !strings.Contains(r.Body, "redis rejects the user or the password; correct them") {
+			err = errors.New(r.Body)
+		}
+		return err
+	})
 	for range 3 {
 		wantError(t, d.Do(t, testkit.Request{
 			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: lines(5),
 		}), "503.not-ready", "", "Idempotency-Key")
 	}
-	testkit.Eventually(t, "the reason in the log", d.Err.Contains("redis rejects the user or the password; correct them"))
-
 	if err := operator.ConfigSet(t.Context(), "requirepass", "").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -25,8 +25,10 @@ func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder
 		PositionsBefore: s.log.PositionsBefore,
 		OnBroadcast:     recorder.RecordClients,
 		CursorKey:       cursorKey,
-		Limits:          clients.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
-		Log:             d.log.With("component", "clients"), Observer: clientsObserver{d.metrics},
+		Limits: clients.Limits{
+			Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey, Account: cfg.MaxPerAccount,
+		},
+		Log: d.log.With("component", "clients"), Observer: clientsObserver{d.metrics},
 	}
 }
 

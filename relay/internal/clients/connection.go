@@ -61,7 +61,7 @@ type connection struct {
 	allows        func(hub, account string) bool
 	checkKey      func() Authorization // or nil
 	key           string               // name of the key, for logs
-	lease         *ConnectionLease
+	lease         *connectionLease
 	feed          *feed
 	opened        time.Time
 	lastCursorSeq uint64 // position in the feed when the last cursor was sent; guarded by mu

@@ -66,7 +66,7 @@ func (s *Server) Connections(sel Selection) (page []ConnectionInfo, next string,
 		}
 	}
 	chosen := slices.DeleteFunc(s.allConnections(), func(c *connection) bool {
-		return sel.Hub != "" && sel.Hub != c.lease.hub || sel.Key != "" && sel.Key != c.key || c.seq <= after
+		return sel.Hub != "" && sel.Hub != c.lease.owner.hub || sel.Key != "" && sel.Key != c.key || c.seq <= after
 	})
 	slices.SortFunc(chosen, func(a, b *connection) int { return cmp.Compare(a.seq, b.seq) })
 	limit := min(cmp.Or(max(sel.Limit, 0), DefaultPage), MaxPage)
@@ -113,7 +113,7 @@ func (s *Server) describeConnection(c *connection) (one ConnectionInfo, connecte
 		return one, false
 	}
 	one = ConnectionInfo{
-		Hub: c.lease.hub, Key: c.key, Address: conn.RemoteAddr().String(), SSE: c.format&frame.SSE != 0,
+		Hub: c.lease.owner.hub, Key: c.key, Address: conn.RemoteAddr().String(), SSE: c.format&frame.SSE != 0,
 		ConnectedAt: c.opened, Queued: queued, State: ConnectionReplaying,
 	}
 	account, topics := "", ""

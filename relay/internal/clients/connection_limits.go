@@ -18,6 +18,8 @@ type Limits struct {
 	Hub int
 	// Key limits the clients of one key, by its name.
 	Key int
+	// Account limits the clients of all keys of one account. Keys of all accounts, and of none, do not count.
+	Account int
 }
 
 // Limit names one of the [Limits].
@@ -25,26 +27,33 @@ type Limit string
 
 // The limits that may reject a client.
 const (
-	LimitNode Limit = "node"
-	LimitHub  Limit = "hub"
-	LimitKey  Limit = "key"
+	LimitNode    Limit = "node"
+	LimitHub     Limit = "hub"
+	LimitKey     Limit = "key"
+	LimitAccount Limit = "account"
 )
 
-// ConnectionLease is the share of one client in the [Limits].
-type ConnectionLease struct {
-	limiter  *connectionLimiter
-	hub, key string
-	once     sync.Once
+// owner identifies what a client counts for. hub is empty for an account stream, account for a key without limit.
+type owner struct{ hub, key, account string }
+
+// connectionLease is the share of one client in the [Limits].
+type connectionLease struct {
+	limiter *connectionLimiter
+	owner   owner
+	once    sync.Once
 }
 
-// Release returns the share. It may be called several times and concurrently.
-func (c *ConnectionLease) Release() { c.once.Do(func() { c.limiter.release(c.hub, c.key) }) }
+// release returns the share. It may be called several times and concurrently.
+func (l *connectionLease) release() { l.once.Do(func() { l.limiter.release(l.owner) }) }
 
-// Reserve acquires a lease for a client of a key on the stream of a hub (empty for an account stream). The caller
-// must release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and
-// Reserve sets Retry-After in header. Concurrent calls never exceed a limit.
-func (s *Server) Reserve(header http.Header, hub, key string) (*ConnectionLease, *relay.Error) {
-	lease, full := s.limits.acquire(hub, key)
+// reserve acquires a lease for a client. The caller must release it. If a limit is reached, the error is 503.not-ready (node)
+// or 429.rate-limiting (hub, key, account), and reserve sets Retry-After in header. Concurrent calls never exceed a limit.
+func (s *Server) reserve(header http.Header, sub *Subscription) (*connectionLease, *relay.Error) {
+	o := owner{hub: sub.Hub, key: sub.Key}
+	if sub.Account != anyAccount {
+		o.account = sub.Account
+	}
+	lease, full := s.limits.acquire(o)
 	if full == "" {
 		return lease, nil
 	}
@@ -56,6 +65,8 @@ func (s *Server) Reserve(header http.Header, hub, key string) (*ConnectionLease,
 		return nil, limitError("hub", limits.Hub)
 	case LimitKey:
 		return nil, limitError("key", limits.Key)
+	case LimitAccount:
+		return nil, limitError("account", limits.Account)
 	default:
 		return nil, relay.NewError(relay.CodeNotReady,
 			"this node serves as many streams as it can; connect again later")
@@ -79,50 +90,58 @@ func limitError(of string, limit int) *relay.Error {
 type connectionLimiter struct {
 	limits Limits
 
-	mu         sync.Mutex
-	taken      int
-	hubs, keys map[string]int
+	mu                   sync.Mutex
+	taken                int
+	hubs, keys, accounts clientCounts
 }
 
 func newConnectionLimiter(l Limits) *connectionLimiter {
-	return &connectionLimiter{limits: l, hubs: make(map[string]int), keys: make(map[string]int)}
+	return &connectionLimiter{
+		limits: l, hubs: make(clientCounts), keys: make(clientCounts), accounts: make(clientCounts),
+	}
 }
 
 // acquire returns a lease, or the limit that is reached.
-func (c *connectionLimiter) acquire(hub, key string) (*ConnectionLease, Limit) {
+func (c *connectionLimiter) acquire(o owner) (*connectionLease, Limit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case limitReached(c.limits.Node, c.taken):
 		return nil, LimitNode
-	case hub != "" && limitReached(c.limits.Hub, c.hubs[hub]):
+	case limitReached(c.limits.Hub, c.hubs[o.hub]):
 		return nil, LimitHub
-	case limitReached(c.limits.Key, c.keys[key]):
+	case limitReached(c.limits.Key, c.keys[o.key]):
 		return nil, LimitKey
+	case limitReached(c.limits.Account, c.accounts[o.account]):
+		return nil, LimitAccount
 	}
 	c.taken++
-	c.keys[key]++
-	if hub != "" {
-		c.hubs[hub]++
-	}
-	return &ConnectionLease{limiter: c, hub: hub, key: key}, ""
+	c.hubs.add(o.hub, 1)
+	c.keys.add(o.key, 1)
+	c.accounts.add(o.account, 1)
+	return &connectionLease{limiter: c, owner: o}, ""
 }
 
 func limitReached(limit, taken int) bool { return limit > 0 && taken >= limit }
 
-func (c *connectionLimiter) release(hub, key string) {
+func (c *connectionLimiter) release(o owner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.taken--
-	decrementCount(c.keys, key)
-	if hub != "" {
-		decrementCount(c.hubs, hub)
-	}
+	c.hubs.add(o.hub, -1)
+	c.keys.add(o.key, -1)
+	c.accounts.add(o.account, -1)
 }
 
-// decrementCount subtracts one and removes a name at zero, because the number of names is not limited.
-func decrementCount(counts map[string]int, name string) {
-	if counts[name]--; counts[name] == 0 {
-		delete(counts, name)
+// clientCounts are numbers of clients by name. An empty name is not counted.
+type clientCounts map[string]int
+
+// add adds n. It removes a name at zero, because the number of names is not limited.
+func (c clientCounts) add(name string, n int) {
+	if name == "" {
+		return
+	}
+	if c[name] += n; c[name] == 0 {
+		delete(c, name)
 	}
 }

@@ -2,6 +2,7 @@ package clients
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
 	"sync"
@@ -74,27 +75,38 @@ func TestLimits(t *testing.T) {
 
 func TestLimits_ErrorNamesLimit(t *testing.T) {
 	t.Parallel()
-	h := New(Options{Limits: Limits{Hub: 1, Key: 1}})
-	place, refused := h.Reserve(http.Header{}, "h", "k")
-	if refused != nil {
-		t.Fatal(refused)
+	s := New(Options{Limits: Limits{Hub: 1, Key: 1, Account: 1}})
+	first := &Subscription{Hub: "h", Key: "k", Account: "a"}
+	lease, err := s.reserve(http.Header{}, first)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, tt := range []struct{ hub, key, per string }{{"h", "other", "hub"}, {"other", "k", "key"}} {
-		_, refused := h.Reserve(http.Header{}, tt.hub, tt.key)
-		if refused == nil || refused.Code != relay.CodeRateLimiting || refused.Extra["limit"] != 1 ||
-			refused.Extra["per"] != tt.per {
-			t.Errorf("%+v: %v", tt, refused)
+	for per, sub := range map[string]Subscription{
+		"hub": {Hub: "h", Key: "other", Account: "b"}, "key": {Hub: "other", Key: "k", Account: "b"},
+		"account": {Hub: "other", Key: "other", Account: "a"},
+	} {
+		_, err := s.reserve(http.Header{}, &sub)
+		if err == nil || err.Code != relay.CodeRateLimiting || err.Extra["limit"] != 1 || err.Extra["per"] != per {
+			t.Errorf("%s: got %v", per, err)
 		}
 	}
-	place.Release()
-	place.Release()
-	again, refused := h.Reserve(http.Header{}, "h", "k")
-	if refused != nil {
-		t.Fatal(refused)
+	// Keys of all accounts, and of none, have no limit per account.
+	for i, account := range []string{anyAccount, anyAccount, "", ""} {
+		unlimited, err := s.reserve(http.Header{}, &Subscription{Key: fmt.Sprint("key ", i), Account: account})
+		if err != nil {
+			t.Fatalf("account %q: %v", account, err)
+		}
+		defer unlimited.release()
 	}
-	again.Release()
-	if h.limits.taken != 0 || len(h.limits.hubs)+len(h.limits.keys) != 0 {
-		t.Errorf("left: %+v", h.limits)
+	lease.release()
+	lease.release()
+	again, err := s.reserve(http.Header{}, first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.release()
+	if l := s.limits; l.taken != 4 || len(l.hubs)+len(l.accounts) != 0 || len(l.keys) != 4 {
+		t.Errorf("left: %+v", l)
 	}
 }
 

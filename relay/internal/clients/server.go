@@ -373,7 +373,7 @@ func (s *Server) remove(c *connection) {
 	s.mu.Lock()
 	delete(s.connections, c)
 	s.mu.Unlock()
-	c.lease.Release()
+	c.lease.release()
 	s.running.Done()
 }
 

@@ -121,12 +121,12 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request, sub *Subscr
 			return nil, nil, err
 		}
 	}
-	if c.lease, err = s.Reserve(w.Header(), sub.Hub, sub.Key); err != nil {
+	if c.lease, err = s.reserve(w.Header(), sub); err != nil {
 		return nil, nil, err
 	}
 	begin, added := s.addWithCursor(c, sub)
 	if !added {
-		c.lease.Release()
+		c.lease.release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
 	authorization := c.checkAuthorization() // again, because RecheckKeys could have missed this client before add

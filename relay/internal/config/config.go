@@ -145,6 +145,7 @@ type Websocket struct {
 	MaxConnections int           `koanf:"max_connections" doc:"Maximum number of clients of this node."`
 	MaxPerHub      int           `koanf:"max_per_hub" doc:"Maximum number of clients per hub and node; 0: no limit."`
 	MaxPerKey      int           `koanf:"max_per_key" doc:"Maximum number of clients per key and node; 0: no limit."`
+	MaxPerAccount  int           `koanf:"max_per_account" doc:"Maximum number of clients per account and node; 0: no limit."`
 }
 
 // Compression configures the compression of websocket messages.

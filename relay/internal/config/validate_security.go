@@ -125,4 +125,5 @@ func (l *loader) checkWebsocket(w *Websocket) {
 	checkRange(l, "websocket.max_connections", w.MaxConnections, 0, 1<<24)
 	checkRange(l, "websocket.max_per_hub", w.MaxPerHub, 0, 1<<24)
 	checkRange(l, "websocket.max_per_key", w.MaxPerKey, 0, 1<<24)
+	checkRange(l, "websocket.max_per_account", w.MaxPerAccount, 0, 1<<24)
 }

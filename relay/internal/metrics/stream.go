@@ -58,7 +58,7 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 	registry.MustRegister(s.clients, s.limit, s.closes, s.rejected, s.frames, s.frameBytes, s.waiting, s.delay, s.lag)
 	s.limit.Set(math.Inf(1))
 	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero
-		s.rejected: {"node", "hub", "key"},
+		s.rejected: {"node", "hub", "key", "account"},
 		s.closes:   {"client", "protocol", "slow", "silent", "expired", "removed", "token", "drain"},
 	} {
 		for _, label := range labels {
