@@ -70,12 +70,18 @@ type Token struct {
 }
 
 // Tokens authenticates requests by the bearer token in Authorization. The zero value accepts no token.
-type Tokens struct{ list atomic.Pointer[[]Token] }
+type Tokens struct {
+	list       atomic.Pointer[[]Token]
+	onReplaced func() // nil without sessions
+}
 
-// Replace replaces the valid tokens.
+// Replace replaces the valid tokens. Sessions of other tokens end.
 func (t *Tokens) Replace(list []Token) {
 	list = slices.Clone(list)
 	t.list.Store(&list)
+	if t.onReplaced != nil {
+		t.onReplaced()
+	}
 }
 
 // Authenticate returns the caller whose token the request presents. The error is 401.auth-invalid.

@@ -43,9 +43,22 @@ type session struct {
 	started, usedAt time.Time
 }
 
-// NewSessions returns an authenticator without sessions.
+// NewSessions returns an authenticator without sessions. tokens must not be used concurrently before.
 func NewSessions(tokens *Tokens) *Sessions {
-	return &Sessions{tokens: tokens, byHash: make(map[[sha256.Size]byte]*session)}
+	s := &Sessions{tokens: tokens, byHash: make(map[[sha256.Size]byte]*session)}
+	tokens.onReplaced = s.removeInvalid
+	return s
+}
+
+// removeInvalid ends the sessions of removed tokens, so none continues if its token is added again.
+func (s *Sessions) removeInvalid() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for hash, existing := range s.byHash {
+		if _, ok := s.tokens.findCaller(existing.token); !ok {
+			delete(s.byHash, hash)
+		}
+	}
 }
 
 // Authenticate returns the caller. The error is 401.auth-invalid for a token, 401.auth-expired for a cookie, and

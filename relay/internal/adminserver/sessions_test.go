@@ -184,10 +184,17 @@ func TestSessions_End(t *testing.T) {
 	t.Run("removed token", func(t *testing.T) {
 		admin, tokens := newWithSessions(Options{Sinks: &fakeSinks{}})
 		b := &browser{t: t, admin: admin}
+		other := &browser{t: t, admin: admin}
 		b.signIn("secret-of-dashboard")
-		tokens.Replace(nil)
+		other.signIn("secret-of-oncall")
+		all := *tokens.list.Load()
+		tokens.Replace(all[:1])
+		tokens.Replace(all) // does not bring the session back
 		if w := b.call("GET", "/api/sinks", ""); w.Code != 401 {
 			t.Errorf("got %d, want 401", w.Code)
+		}
+		if w := other.call("GET", "/api/sinks", ""); w.Code != 200 {
+			t.Errorf("with another token: got %d, want 200", w.Code)
 		}
 	})
 	t.Run("too many", func(t *testing.T) {

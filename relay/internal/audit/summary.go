@@ -22,12 +22,19 @@ const (
 	summaryTick = time.Second
 )
 
-// keyActor is the start of the actor of an API key.
-const keyActor = "key "
+// The start of the actor of an API key, and of a token of the admin API.
+const (
+	keyActor   = "key "
+	adminActor = "admin "
+)
 
 // isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because an account
-// can cause them at any rate.
-func isSummarized(e *Entry) bool { return strings.HasPrefix(e.Actor, keyActor) }
+// can cause them at any rate, and to what every token of the admin API can cause: rejected actions, and authentications. Each
+// change with such a token has its own entry.
+func isSummarized(e *Entry) bool {
+	return strings.HasPrefix(e.Actor, keyActor) ||
+		strings.HasPrefix(e.Actor, adminActor) && (e.Outcome != OutcomeOK || e.Action == ActionAdminAuthenticate)
+}
 
 // isRejectedUnknown reports whether an entry is a rejected action of an unknown actor.
 func isRejectedUnknown(e *Entry) bool { return e.Actor == "" && e.Outcome != OutcomeOK }

@@ -167,6 +167,27 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 	})
 }
 
+// A viewer cannot push out entries with rejected changes or sign-ins. Each change of an operator has its own entry.
+func TestLog_SummarizesActionsOfViewer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		stop := runLog(t, l, store)
+		const n = 1000
+		signIn := Entry{Actor: "admin grafana", Action: ActionAdminAuthenticate, Outcome: OutcomeOK}
+		pause := Entry{Actor: "admin grafana", Action: "sinks.pause", Target: "s", Outcome: "403.permissions"}
+		recordTimes(l, n, signIn)
+		recordTimes(l, n, pause)
+		expectRepeats(t, store, 0, 0)
+		pause.Actor, pause.Outcome = "admin oncall", OutcomeOK
+		recordTimes(l, n, pause)
+		expectRepeats(t, store, make([]int, n+2)...)
+		time.Sleep(summaryWindow + 2*summaryTick)
+		expectRepeats(t, store, append(make([]int, n+2), n-1, n-1)...)
+		stop()
+	})
+}
+
 // Failed authentications from any number of addresses do not fill the file.
 func TestLog_LimitsUnknownActors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,5 @@
 import type { components, paths } from './api.gen';
+import { visible } from './format';
 
 export type Schemas = components['schemas'];
 export type Role = 'viewer' | 'operator' | 'admin';
@@ -52,6 +53,13 @@ interface Options<O> {
   signal?: AbortSignal;
 }
 
+/** foreign are the members whose text may come from a destination, an upstream or a plugin. */
+const foreign = new Set(['detail', 'error', 'last_error', 'reason', 'response']);
+
+/** escapeForeign is a reviver of JSON.parse. */
+const escapeForeign = (name: string, value: unknown) =>
+  typeof value === 'string' && foreign.has(name) ? visible(value) : value;
+
 /** A search returns after about two seconds, so a longer time means that the connection hangs. */
 const readTimeout = 15_000;
 
@@ -73,7 +81,7 @@ async function send(method: string, url: string, body: unknown, signal?: AbortSi
   let value: unknown = null;
   try {
     const text = await response.text();
-    value = text ? JSON.parse(text) : null;
+    value = text ? JSON.parse(text, escapeForeign) : null;
   } catch (error) {
     if (signal?.aborted) throw error;
     // Proxies send errors that are not JSON.

@@ -50,10 +50,19 @@ export function milliseconds(ms: number): string {
   return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
 
+const escapeControl = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`;
+
+/**
+ * visible escapes control characters, except white space, and characters that change the direction of text. Text of a
+ * destination could otherwise look like other text.
+ */
+export function visible(text: string): string {
+  return text.replace(/(?![\t\n\r])[\p{Cc}\p{Bidi_Control}]/gu, escapeControl);
+}
+
 /** quote returns a word for a shell. Control characters are escaped, because a terminal would execute some of them. */
 function quote(word: string): string {
   if (/^[\w@%+:,./-][\w@%+=:,./-]*$/.test(word)) return word;
-  const escapeControl = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`;
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to escape
   const controls = /[\u0000-\u001f\u007f-\u009f]/g;
   if (!controls.test(word)) return `'${word.replaceAll("'", "'\\''")}'`;
