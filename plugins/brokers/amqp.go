@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strconv"
 	"sync"
 	"time"
@@ -35,6 +36,7 @@ type amqpConnection struct {
 	conn     *amqp.Connection
 	channel  *amqp.Channel
 	exchange string
+	sizes    *amqpSizeLimit
 	// returns receives a returned message before its confirmation. Its capacity is the maximum number of messages
 	// without confirmation, so the library never waits to send to it.
 	returns chan amqp.Return
@@ -45,12 +47,13 @@ type amqpConnection struct {
 }
 
 func openAMQP(s *Sink) opener {
+	sizes := &amqpSizeLimit{}
 	return func(ctx context.Context) (brokerConn, error) {
-		return s.eachHost(func(host string) (brokerConn, error) { return s.dialAMQP(ctx, host) })
+		return s.eachHost(func(host string) (brokerConn, error) { return s.dialAMQP(ctx, host, sizes) })
 	}
 }
 
-func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
+func (s *Sink) dialAMQP(ctx context.Context, host string, sizes *amqpSizeLimit) (brokerConn, error) {
 	name, port, err := splitAddress(host, 0)
 	if err != nil {
 		return nil, err
@@ -85,7 +88,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 		return nil, err
 	}
 	c := &amqpConnection{
-		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(),
+		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(), sizes: sizes,
 		returns: make(chan amqp.Return, maxPublishing), returned: map[string]string{},
 	}
 	if err := c.openChannel(); err != nil {
@@ -176,9 +179,12 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if blocked != "" {
 		return fmt.Errorf("the broker blocks publishers, %s It lacks memory or disk space", blocked)
 	}
+	if err := c.sizes.check(m, time.Now()); err != nil {
+		return err
+	}
 	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, newPublishing(m))
 	if errors.Is(err, amqp.ErrClosed) {
-		return c.lossError(m.Context())
+		return c.explainLoss(m)
 	}
 	if err != nil {
 		return err
@@ -191,9 +197,69 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	case acked:
 		return nil
 	case c.channel.IsClosed():
-		return c.lossError(m.Context())
+		return c.explainLoss(m)
 	}
 	return errQueueRejects
+}
+
+// explainLoss returns the error of a message that was not confirmed before the channel was closed.
+func (c *amqpConnection) explainLoss(m *message.Message) error {
+	err := c.lossError(m.Context())
+	if !c.sizes.learn(err, time.Now()) {
+		return err
+	}
+	return cmp.Or(c.sizes.check(m, time.Now()), error(&resendError{err}))
+}
+
+// amqpSizeLimit is the maximum size of a message that RabbitMQ accepts (max_message_size), if it is known. RabbitMQ rejects a
+// larger message by closing the channel with its size and the limit, so all other messages on the channel fail, too. A known
+// limit keeps the events of one account from doing this to others more than once per sizeLimitTime.
+type amqpSizeLimit struct {
+	mu      sync.Mutex
+	bytes   int // 0 if it is unknown
+	expires time.Time
+}
+
+// sizeLimitTime is the time after which a larger message is sent again, because an operator may have raised the limit.
+const sizeLimitTime = 10 * time.Minute
+
+var amqpSizeReason = regexp.MustCompile(`message size \d+ is larger than configured max size (\d+)`)
+
+// learn reports whether err names the limit, and stores it.
+func (l *amqpSizeLimit) learn(err error, now time.Time) bool {
+	var closed *amqp.Error
+	if !errors.As(err, &closed) || closed.Code != amqp.PreconditionFailed {
+		return false
+	}
+	found := amqpSizeReason.FindStringSubmatch(closed.Reason)
+	if found == nil {
+		return false
+	}
+	size, err := strconv.Atoi(found[1])
+	if err != nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bytes, l.expires = size, now.Add(sizeLimitTime)
+	return true
+}
+
+// check returns an error for a message that is larger than the known limit.
+func (l *amqpSizeLimit) check(m *message.Message, now time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bytes == 0 || len(m.Payload) <= l.bytes || now.After(l.expires) {
+		return nil
+	}
+	return &amqpSizeError{l.bytes}
+}
+
+// amqpSizeError is the error of a message that is larger than the broker accepts.
+type amqpSizeError struct{ limit int }
+
+func (e *amqpSizeError) Error() string {
+	return fmt.Sprintf("the message is larger than the broker's max_message_size of %d bytes", e.limit)
 }
 
 func newPublishing(m *message.Message) amqp.Publishing {
@@ -237,8 +303,11 @@ func (s *Sink) vhost() string { return cmp.Or(s.config.VHost, "/") }
 func classifyAMQP(s *Sink, routingKey string, err error) error {
 	exchange := strconv.Quote(s.exchangeName())
 	var unroutable *unroutableError
+	var tooLarge *amqpSizeError
 	var brokerErr *amqp.Error
 	switch {
+	case errors.As(err, &tooLarge):
+		return relay.Permanent(fmt.Errorf("amqp: %w: raise it, or make digests shorter", err))
 	case errors.As(err, &unroutable):
 		if s.exchangeName() == "" {
 			return fmt.Errorf("amqp: there is no queue %q (%s): declare it, or change routing_key",

@@ -30,7 +30,8 @@
 // The topic, subject, routing key, stream or table is a name with placeholders: {topic}, {hub}, {account}, and
 // {topic_path}, which is the topic with slashes instead of dots. A character that the broker does not allow in a name
 // becomes "_". So does a dot in a hub or an account, because it would start another word. Two hubs can therefore have
-// the same name. So can the account a_b with the hub c, and a with b_c, if only "_" separates the placeholders.
+// the same name. So can the account a_b with the hub c, and a with b_c, if only "_", or another character that an account
+// may contain, separates the placeholders.
 // hubrelay-hub and hubrelay-account tell them apart. A digest has the topic hubrelay.digest, and a hub if all its
 // notifications share it. Publishers may name any number of hubs. If the broker creates topics or streams by itself and
 // the name has {hub}, set a limit in the broker.
@@ -44,7 +45,8 @@
 //	          Nats-Msg-Id is the ID, so a stream ignores repeats within its duplicate window.
 //	amqp      exchange (amq.topic; "" is the default exchange, whose routing keys are queues), routing_key
 //	          (hubrelay.{topic}), vhost (/). Messages are persistent, mandatory and confirmed: an unroutable message
-//	          is a failure.
+//	          is a failure. The sink learns max_message_size from the first message that is too large, and tries a
+//	          larger one again after ten minutes.
 //	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: without it, the broker assigns one. Two nodes of the
 //	          relay with the same client_id would end each other's connections. Quality of service 1, not retained.
 //	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen:

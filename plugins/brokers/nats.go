@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/nats-io/nats.go"
@@ -34,6 +36,15 @@ type natsConnection struct {
 	cancelableLifetime
 	conn *nats.Conn
 	js   jetstream.JetStream
+
+	mu      sync.Mutex
+	pending map[*natsPublish]struct{}
+}
+
+// natsPublish is a message without an acknowledgment.
+type natsPublish struct {
+	subject string
+	cancel  context.CancelCauseFunc
 }
 
 // openNATS disables the reconnecting of the library, during which pending messages would wait for acknowledgments that
@@ -44,9 +55,10 @@ func openNATS(s *Sink) opener {
 		if err != nil {
 			return nil, err
 		}
-		c, dialer := &natsConnection{cancelableLifetime: newLifetime()}, &handshakeDialer{ctx: ctx}
+		c := &natsConnection{cancelableLifetime: newLifetime(), pending: map[*natsPublish]struct{}{}}
+		dialer := &handshakeDialer{ctx: ctx}
 		defer dialer.keepOpen()
-		options = append(options, nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }),
+		options = append(options, nats.ErrorHandler(c.handleError), nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }),
 			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.kill(err) }))
 		servers := make([]string, 0, len(s.config.Addresses))
 		for _, host := range s.config.hostPorts() {
@@ -66,7 +78,6 @@ func openNATS(s *Sink) opener {
 func (s *Sink) natsOptions() ([]nats.Option, error) {
 	options := []nats.Option{
 		nats.Name("hubrelay"), nats.NoReconnect(), nats.NoCallbacksAfterClientClose(),
-		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
 		nats.Timeout(dialTimeout), nats.PingInterval(dialTimeout), nats.MaxPingsOutstanding(2),
 	}
 	tlsConfig, err := s.tlsConfig("")
@@ -99,15 +110,48 @@ func (s *Sink) natsOptions() ([]nats.Option, error) {
 // repeated Nats-Msg-Id.
 func (c *natsConnection) Publish(subject string, messages ...*message.Message) error {
 	for _, m := range messages {
-		_, err := c.js.PublishMsg(m.Context(), natsMessage(subject, m))
-		if errors.Is(err, nats.ErrConnectionClosed) {
-			return c.lossError(m.Context())
-		}
-		if err != nil {
+		if err := c.publish(subject, m); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *natsConnection) publish(subject string, m *message.Message) error {
+	ctx, cancel := context.WithCancelCause(m.Context())
+	defer cancel(nil)
+	p := &natsPublish{subject, cancel}
+	c.mu.Lock()
+	c.pending[p] = struct{}{}
+	c.mu.Unlock()
+	defer func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.pending, p)
+	}()
+	_, err := c.js.PublishMsg(ctx, natsMessage(subject, m))
+	switch {
+	case errors.Is(err, nats.ErrConnectionClosed):
+		return c.lossError(m.Context())
+	case err != nil && ctx.Err() != nil:
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// handleError fails the messages to a subject to which the user may not publish. The server names the subject in an error that
+// belongs to no message.
+func (c *natsConnection) handleError(_ *nats.Conn, _ *nats.Subscription, err error) {
+	if !errors.Is(err, nats.ErrPermissionViolation) {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range c.pending {
+		if strings.Contains(err.Error(), strconv.Quote(p.subject)) {
+			p.cancel(err)
+		}
+	}
 }
 
 func natsMessage(subject string, m *message.Message) *nats.Msg {

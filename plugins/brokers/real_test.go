@@ -52,6 +52,9 @@ func TestNATS(t *testing.T) {
 	narrow := r.config
 	narrow.Subject = "narrow.{hub}"
 	expectFailure(t, narrow, relay.OutcomePermanent, "max_msg_size", "narrow.hub_1")
+	denied := r.config
+	denied.Subject = "hubrelay.denied.{hub}"
+	expectFailure(t, denied, relay.OutcomeRetry, "may not publish", "hubrelay.denied.hub_1")
 	r.testTooLarge(t)
 }
 
@@ -205,6 +208,36 @@ func TestAMQP(t *testing.T) {
 	other.Exchange, other.VHost = nil, "missing"
 	expectFailure(t, other, relay.OutcomeRetry, "vhost", "missing")
 	r.testTLSProxy(t)
+	r.testTooLargeAmongOthers(t, rabbitMaxMessage+1)
+}
+
+// testTooLargeAmongOthers publishes messages above the limit of the broker, which closes the channel. They become dead
+// letters, and cost the others no attempt.
+func (r rig) testTooLargeAmongOthers(t *testing.T, size int) {
+	s := startSink(t, r.config)
+	want := map[string]relay.Delivery{}
+	var all sync.WaitGroup
+	for i := range 100 {
+		const firstNumber = 5_000_000
+		d, isLarge := newDelivery(firstNumber+i), i%10 == 5
+		if isLarge {
+			d.Notifications[0].Data = fmt.Appendf(nil, `{"topic":"container.created","pad":%q}`, strings.Repeat("x", size))
+		} else {
+			want[d.ID] = d
+		}
+		all.Go(func() {
+			err := r.deliver(t, s, d)
+			outcome, _ := relay.Classify(err)
+			switch {
+			case isLarge && (outcome != relay.OutcomePermanent || !strings.Contains(err.Error(), "max_message_size")):
+				t.Errorf("a message of %d bytes: got %v, want a permanent error about max_message_size", size, err)
+			case !isLarge && err != nil:
+				t.Errorf("a small message: got %v", err)
+			}
+		})
+	}
+	all.Wait()
+	r.waitForAll(t, want)
 }
 
 // amqpReader consumes a queue.

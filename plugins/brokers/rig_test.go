@@ -231,7 +231,8 @@ func startNATS(t *testing.T) *server {
 	t.Helper()
 	s := newServer(t)
 	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\n"+
-		"authorization: {user: %s, password: %q}\n", s.port, s.dir, testUser, secret))
+		"authorization: {users: [{user: %s, password: %q, permissions: {publish: {deny: \"hubrelay.denied.>\"}}}]}\n",
+		s.port, s.dir, testUser, secret))
 	s.command = []string{program(t, "nats-server", "/usr/sbin/nats-server"), "-c", conf}
 	s.start()
 	return s
@@ -285,6 +286,9 @@ func startPostgres(t *testing.T, a *authority) *server {
 	return s
 }
 
+// rabbitMaxMessage is the maximum size of a message of the started RabbitMQ, in bytes.
+const rabbitMaxMessage = 1 << 20
+
 // startRabbitMQ also starts Erlang's name server. Otherwise, Erlang would start one that outlives the test.
 func startRabbitMQ(t *testing.T) *server {
 	t.Helper()
@@ -294,8 +298,8 @@ func startRabbitMQ(t *testing.T) *server {
 	s := newServer(t)
 	s.command = []string{program(t, "/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")}
 	conf := s.file("rabbitmq.conf", fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\ndefault_user = %s\n"+
-		"default_pass = %s\nlog.file.level = warning\n",
-		s.port, testUser, secret))
+		"default_pass = %s\nlog.file.level = warning\nmax_message_size = %d\n",
+		s.port, testUser, secret, rabbitMaxMessage))
 	s.env = []string{
 		"HOME=" + s.dir, fmt.Sprintf("RABBITMQ_NODENAME=hubrelay%d@localhost", s.port), "RABBITMQ_CONFIG_FILE=" + conf,
 		"RABBITMQ_MNESIA_BASE=" + s.dir, "RABBITMQ_LOG_BASE=" + s.dir, "RABBITMQ_CONF_ENV_FILE=" + s.file("env", ""),

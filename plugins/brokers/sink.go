@@ -133,15 +133,24 @@ func (s *Sink) deliverMessage(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(fmt.Errorf("%s: %w", s.config.Broker, err))
 	}
-	c, err := s.broker.connection(ctx)
-	if err == nil {
-		err = s.publish(ctx, c, name, m)
+	for range maxSends {
+		var c brokerConn
+		if c, err = s.broker.connection(ctx); err == nil {
+			err = s.publish(ctx, c, name, m)
+		}
+		var resend *resendError
+		if !errors.As(err, &resend) {
+			break
+		}
 	}
 	if err == nil {
 		return nil
 	}
 	return s.operatorError(name, err)
 }
+
+// maxSends is the maximum number of times that an attempt sends a message. See [resendError].
+const maxSends = 3
 
 // withAckReserve returns a context that ends a little before ctx.
 func withAckReserve(ctx context.Context) (context.Context, context.CancelFunc) {
