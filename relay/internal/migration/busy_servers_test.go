@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -102,19 +103,67 @@ func TestClaimAbandoned_AfterManyActiveJobs(t *testing.T) {
 	compare(t, "claimed jobs", list, []queuedJob{{1, last, "49"}})
 }
 
-// Jobs that were queued in the same millisecond must not fill all slots of a worker.
+// Jobs that were queued in the same millisecond must not fill all slots of a worker. Those of an account without running jobs
+// do not wait behind them.
 func TestWorkerHasTooManyAhead_SameTime(t *testing.T) {
 	t.Parallel()
 	w := NewWorker(WorkerOptions{Redis: newRedis(t)})
 	w.maxAhead = 2
 	at := time.Now()
 	for _, job := range []string{"a", "b", "c", "d"} {
-		w.setQueuedAt(job, at)
+		w.setPlace(queuePlace{job: job, account: "busy", queuedAt: at})
 	}
-	w.setQueuedAt("running", time.Time{})
-	for job, want := range map[string]bool{"a": false, "b": true, "c": true, "d": true} {
+	w.setPlace(queuePlace{job: "running", account: "busy"})
+	w.setPlace(queuePlace{job: "e", account: "idle", queuedAt: at.Add(time.Second)}) // precedes all that wait
+	for job, want := range map[string]bool{"a": true, "b": true, "c": true, "d": true, "e": false} {
 		if got := w.hasTooManyAhead(job); got != want {
 			t.Errorf("job %s: got %t, want %t", job, got, want)
 		}
+	}
+}
+
+// An account with many migrations on a server does not delay those of another account: the next free slot is for the account
+// with the fewest running jobs.
+func TestWorker_SharesServersByAccount(t *testing.T) {
+	t.Parallel()
+	b := newRedis(t)
+	s := newSite(t, b)
+	s.lease = time.Minute // slots must not expire on a slow machine
+	f := inventoryOfSite()
+	f.Containers[9].Account = "other"
+	s.inv.SetFile(f)
+	if _, err := s.inv.Import(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	finish := make(chan struct{})
+	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, _ func(relay.Progress)) error {
+		select {
+		case <-finish:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}}
+	s.work(b, "w1", d, nil) // with two slots per server
+	for i := range 9 {
+		s.migrate(i, "s2")
+	}
+	testkit.WaitFor(t, "two migrations to run", func() bool { return len(d.called()) == 2 })
+	r := s.request(9, "s2")
+	r.Sees = func(string) bool { return true }
+	other, err := s.svc.Migrate(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "the other account to wait for a slot", func() bool {
+		return b.Commands().HExists(t.Context(), keys{b.Keys()}.serverSlots(), other.JobID).Val()
+	})
+	finish <- struct{}{}
+	testkit.WaitFor(t, "the next migration to run", func() bool { return len(d.called()) == 3 })
+	if got := d.called()[2].Instance; got != "i9" {
+		t.Errorf("got instance %s, want that of the other account", got)
+	}
+	close(finish)
+	if j := s.awaitEnd(other.JobID); j.State != relay.JobCompleted {
+		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
 }

@@ -18,7 +18,8 @@ func (j *jobRunner) acquireServerSlot(ctx context.Context) (bool, error) {
 // waitForServerSlot waits for the server slots and marks the job as running. If the wait exceeds ExpireAfter, it ends
 // the job.
 func (j *jobRunner) waitForServerSlot(ctx context.Context) error {
-	j.worker.setQueuedAt(j.job.ID, j.job.Queued)
+	place := queuePlace{job: j.job.ID, account: j.job.Account, queuedAt: j.job.Queued}
+	j.worker.setPlace(place)
 	for start := time.Now(); ; {
 		if j.job.State == relay.JobScheduled && time.Since(j.job.queuedLocal) > j.worker.o.ExpireAfter {
 			reason := fmt.Sprintf(
@@ -39,7 +40,8 @@ func (j *jobRunner) waitForServerSlot(ctx context.Context) error {
 			acquired, err := j.acquireServerSlot(ctx)
 			switch {
 			case err == nil && acquired:
-				j.worker.setQueuedAt(j.job.ID, time.Time{})
+				place.queuedAt = time.Time{}
+				j.worker.setPlace(place)
 				j.hasSlot.Store(true)
 				return j.markRunning(ctx, steps)
 			case err == nil && j.job.State == relay.JobScheduled &&

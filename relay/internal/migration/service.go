@@ -52,8 +52,8 @@ func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor,
 	}
 	key, digest := "", ""
 	if r.IdempotencyKey != "" {
-		key, digest = eventlog.HashScopedKey("migrate", r.KeyName, r.Hub,
-			r.IdempotencyKey), eventlog.HashScopedKey(r.Container, r.Instance, string(r.Body))
+		key = eventlog.HashScopedKey("migrate", r.KeyName, r.Account, r.Hub, r.IdempotencyKey)
+		digest = eventlog.HashScopedKey(r.Container, r.Instance, string(r.Body))
 		known, err := s.store.jobForKey(ctx, r.Hub, key, digest)
 		if err != nil || known != "" {
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.clientError(err)

@@ -222,9 +222,12 @@ func TestService_ConcurrentRequests(t *testing.T) {
 		!strings.Contains(err.Error(), "used for another request") {
 		t.Errorf("other request with the same key: got %v", err)
 	}
-	r.KeyName = "other"
-	var refused *relay.Error
-	if _, err := s.svc.Migrate(t.Context(), r); !errors.As(err, &refused) || refused.Code != relay.CodeInvalidState {
-		t.Errorf("same key of another caller: got %v", err)
+	other, sameName := r, r
+	other.KeyName, sameName.Account = "other", "other"
+	for _, r := range []Request{other, sameName} {
+		var rejected *relay.Error
+		if _, err := s.svc.Migrate(t.Context(), r); !errors.As(err, &rejected) || rejected.Code != relay.CodeInvalidState {
+			t.Errorf("same key of %s of account %q: got %v", r.KeyName, r.Account, err)
+		}
 	}
 }

@@ -337,7 +337,7 @@ func checkLease(cmd *redis.Cmd, operation string) error {
 // acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job has them.
 func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer int, ttl time.Duration) (bool, error) {
 	n, err := slotScript.Run(ctx, s.client, []string{s.keys.serverSlots()},
-		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()
+		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli(), j.Account).Int()
 	if err != nil {
 		return false, fmt.Errorf("acquire server slots: %w", err)
 	}

@@ -1,6 +1,7 @@
 package migration
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -100,7 +101,7 @@ type Worker struct {
 
 	mu          sync.Mutex
 	held        map[string]bool
-	queuedAt    map[string]time.Time // queue time of each held job; zero while it runs
+	places      map[string]queuePlace // of held jobs that have reached the queue of their servers
 	steps       []relay.MigrationStep
 	servers     map[string]relay.Server // as configured in the driver
 	driverReady chan struct{}           // closed after the first successful Configure
@@ -118,7 +119,7 @@ func NewWorker(o WorkerOptions) *Worker {
 	return &Worker{
 		o: o, store: newJobStore(o.Redis), timings: defaultTimings(), heldSlots: make(chan struct{},
 			maxHeldJobs), maxAhead: maxJobsAhead,
-		held: make(map[string]bool), queuedAt: make(map[string]time.Time), driverReady: make(chan struct{}),
+		held: make(map[string]bool), places: make(map[string]queuePlace), driverReady: make(chan struct{}),
 	}
 }
 
@@ -297,7 +298,7 @@ func (w *Worker) unmarkHeld(job string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.held, job)
-	delete(w.queuedAt, job)
+	delete(w.places, job)
 	w.o.Observer.JobsHeld(len(w.held))
 }
 
@@ -314,21 +315,34 @@ func (w *Worker) waitForDriver(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// setQueuedAt sets the queue time of a held job. The zero time means that the job is running.
-func (w *Worker) setQueuedAt(job string, at time.Time) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.queuedAt[job] = at
+// queuePlace is the place of a job in the queue of its servers.
+type queuePlace struct {
+	job, account string
+	queuedAt     time.Time // zero while the job runs
 }
 
-// hasTooManyAhead reports whether maxAhead held jobs precede a job. The order is the order of server_slot.lua: the
-// older job first, and for equal times the lower ID.
+// setPlace sets the place of a held job.
+func (w *Worker) setPlace(p queuePlace) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.places[p.job] = p
+}
+
+// hasTooManyAhead reports whether maxAhead held jobs precede a job, in the order of server_slot.lua: running jobs, accounts with
+// fewer running jobs, older jobs, and for equal times the lower ID.
 func (w *Worker) hasTooManyAhead(job string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	ahead, queuedAt := 0, w.queuedAt[job]
-	for other, at := range w.queuedAt {
-		if at.Before(queuedAt) || at.Equal(queuedAt) && other < job {
+	running := make(map[string]int)
+	for _, p := range w.places {
+		if p.queuedAt.IsZero() {
+			running[p.account]++
+		}
+	}
+	ahead, own := 0, w.places[job]
+	for _, p := range w.places {
+		if p.queuedAt.IsZero() || cmp.Or(cmp.Compare(running[p.account], running[own.account]),
+			p.queuedAt.Compare(own.queuedAt), cmp.Compare(p.job, job)) < 0 {
 			ahead++
 		}
 	}

@@ -61,6 +61,8 @@ type PublicRequest struct {
 // Caller is the sender of a request whose key can read the hub.
 type Caller struct {
 	KeyName string
+	// Account is the account of the key: "*" for all, and empty for none. Keys of different accounts can have the same name.
+	Account string
 	Hub     string
 	// Sees reports whether the key can read what belongs to an account in this hub.
 	Sees func(account string) bool

@@ -65,7 +65,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 func newCaller(key *auth.Key, hub string) module.Caller {
 	grant := key.Grant(hub)
 	sees := func(account string) bool { return grant.Allows(hub, account) }
-	return module.Caller{KeyName: key.Name, Hub: hub, Sees: sees}
+	return module.Caller{KeyName: key.Name, Account: key.AccountID, Hub: hub, Sees: sees}
 }
 
 // writeData writes data in a response, or returns the public form of err.
