@@ -28,6 +28,7 @@ const (
 	fileStop     = "stop"     // the agent must end, and no other may start
 	fileJob      = "job.json" // see jobNote
 	fileSwitched = "switched" // on the source: the instance may have been renamed to its path on the destination
+	fileVerify   = "verify"   // on the source: created when the last comparison with the copy starts
 	dirInstance  = "instance" // on the source: the stopped instance
 	dirIncoming  = "incoming-"
 	dirReady     = "ready" // on the destination: the complete and verified copy

@@ -240,6 +240,12 @@ func (m *migration) verifyCopy(ctx context.Context, f diskState) error {
 	if f.isMoved() || f.ready {
 		return nil
 	}
+	if err := m.source.removeMarker(fileVerify); err != nil { // of an earlier attempt
+		return err
+	}
+	if err := m.source.createMarker(fileVerify); err != nil {
+		return err
+	}
 	if err := m.tree.verify(ctx); err != nil {
 		return err
 	}
@@ -295,7 +301,7 @@ func (m *migration) cleanSource(_ context.Context, f diskState) error {
 		}
 	}
 	m.driver.stepHook("given up")
-	for _, name := range []string{fileSwitched, fileJob, fileStop} {
+	for _, name := range []string{fileSwitched, fileVerify, fileJob, fileStop} {
 		if err := m.source.removeMarker(name); errors.Is(err, relay.ErrSuperseded) {
 			return err
 		}
@@ -318,7 +324,15 @@ func (m *migration) removeSource() error {
 		return m.source.supersededError(err)
 	}
 	if !keep && mount == "" {
-		return m.source.removeTree(m.source.workFile(dirInstance))
+		written, err := m.findWrittenSource()
+		if err != nil {
+			return m.source.supersededError(err)
+		}
+		if written == "" {
+			return m.source.removeTree(m.source.workFile(dirInstance))
+		}
+		slog.Default().Warn("another process has written to the source after it was copied, so it is kept; stop the process "+
+			"and merge its changes", "instance", m.Instance, "server", m.source.server, "path", written)
 	}
 	dir := filepath.Join(m.source.path, dirKept, m.Instance)
 	if err := os.MkdirAll(dir, 0o700); err != nil {

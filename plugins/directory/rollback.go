@@ -156,7 +156,7 @@ func (m *migration) sweepDestination(f diskState) error {
 
 // restartSource cleans the work directory of the source and starts the instance there again.
 func (m *migration) restartSource(ctx context.Context) error {
-	for _, name := range []string{fileSwitched, fileJob} {
+	for _, name := range []string{fileSwitched, fileVerify, fileJob} {
 		if err := m.source.removeMarker(name); err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -219,6 +220,46 @@ func TestTreeCopy_ReusesCompletedFiles(t *testing.T) {
 	}
 	r.nothingLeft(r.a)
 	r.workEmpty(r.b)
+}
+
+// A process outside of the process group can write to the source after it was compared with the copy. Then the source is kept.
+func TestMigrate_KeepsWrittenSource(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(volume string) error{
+		"changed file": func(volume string) error { return os.WriteFile(filepath.Join(volume, "file"), []byte("late"), 0o644) },
+		"new file":     func(volume string) error { return os.WriteFile(filepath.Join(volume, "new"), []byte("late"), 0o644) },
+		"removed file": func(volume string) error { return os.Remove(filepath.Join(volume, "file")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t)
+			want := r.contents(r.a)
+			work := filepath.Join(r.a, dirFence, "i/1")
+			r.d.stepHook = func(point string) {
+				if point == "verified" {
+					testkit.WaitFor(t, "the next tick of the clock of the file system", func() bool {
+						return laterThan(t, filepath.Join(work, "probe"), filepath.Join(work, fileVerify))
+					})
+					must(t, os.Remove(filepath.Join(work, "probe")), change(filepath.Join(work, "instance/volumes/data")))
+				}
+			}
+			must(t, r.d.Migrate(t.Context(), r.m, r.report))
+			if got := r.contents(r.b); got != want {
+				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+			if kept, err := filepath.Glob(filepath.Join(r.a, dirKept, "i/*/volumes/data")); err != nil || len(kept) != 1 {
+				t.Errorf("got kept directories %q, %v; want one", kept, err)
+			}
+		})
+	}
+}
+
+// laterThan writes a file, and reports whether its change time is after that of another.
+func laterThan(t *testing.T, path, other string) bool {
+	t.Helper()
+	var st, before unix.Stat_t
+	must(t, os.WriteFile(path, nil, 0o644), unix.Lstat(path, &st), unix.Lstat(other, &before))
+	return st.Ctim.Nano() > before.Ctim.Nano()
 }
 
 // A copy from an earlier stop is useless after the instance has run again.

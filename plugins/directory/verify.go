@@ -3,9 +3,12 @@ package directory
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
@@ -76,4 +79,29 @@ func (c *fileCopier) compareFile(ctx context.Context, r manifestRecord) error {
 			"again", r.path, c.t.v.destination.server)
 	}
 	return nil
+}
+
+// findWrittenSource returns a path of the source that was changed after the last comparison with the copy, or "". Only a process
+// outside of the process group of the command can do that.
+func (m *migration) findWrittenSource() (string, error) {
+	var compared unix.Stat_t
+	if err := unix.Lstat(m.source.workFile(fileVerify), &compared); errors.Is(err, fs.ErrNotExist) { // an older driver compared it
+		return "", m.source.checkLease()
+	} else if err != nil {
+		return "", err
+	}
+	root, written := m.source.workFile(dirInstance), ""
+	err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+		var st unix.Stat_t
+		if err == nil {
+			err = unix.Lstat(path, &st)
+		}
+		isRemoved := errors.Is(err, fs.ErrNotExist) && path != root
+		if isRemoved || err == nil && st.Ctim.Nano() > compared.Ctim.Nano() {
+			written = path
+			return fs.SkipAll
+		}
+		return err
+	})
+	return strings.TrimPrefix(written, root+"/"), err
 }
