@@ -22,6 +22,9 @@ const (
 	// maxPendingPerAddress is the part of it that one client address can use (see [clientaddr.Group]). Guesses
 	// from one address then do not delay others.
 	maxPendingPerAddress = maxRunning / 2
+	// maxRunningPerAddress is the maximum number of running requests of one client address, so that a few addresses with slow
+	// responses do not make all others wait.
+	maxRunningPerAddress = maxRunning / 4
 )
 
 var (
@@ -152,6 +155,9 @@ func (p *pendingRequests) startNext() {
 	next := slices.MinFunc(p.waiting, func(a, b *pendingRequest) int {
 		return cmp.Compare(p.byAddress[a.group].running, p.byAddress[b.group].running)
 	})
+	if p.byAddress[next.group].running >= maxRunningPerAddress {
+		return
+	}
 	p.removeWaiting(next)
 	next.isRunning = true
 	p.running++

@@ -79,3 +79,32 @@ func TestPendingRequests_SharePlacesByAddress(t *testing.T) {
 		}
 	})
 }
+
+// Three addresses with slow responses do not make others wait.
+func TestPendingRequests_LimitRunningPerAddress(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newPendingRequests(time.Minute)
+		slow := func(ctx context.Context) (*auth.Key, error) {
+			<-ctx.Done()
+			return nil, context.Cause(ctx)
+		}
+		for i := range maxRunning/maxRunningPerAddress - 1 {
+			for n := range maxPendingPerAddress {
+				addr := netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})
+				go func() { _, _ = p.shareRequest(t.Context(), fmt.Sprint(i, " ", n), addr, slow) }()
+			}
+		}
+		synctest.Wait()
+		started := time.Now()
+		_, err := p.shareRequest(t.Context(), "good", testAddr, func(context.Context) (*auth.Key, error) { return &auth.Key{}, nil })
+		if waited := time.Since(started); err != nil || waited > 0 {
+			t.Errorf("got %v after %s, want a key at once", err, waited)
+		}
+		time.Sleep(2 * time.Minute) // also those that waited end
+		synctest.Wait()
+		if p.running != 0 || len(p.waiting) != 0 || len(p.byAddress) != 0 {
+			t.Errorf("%d run, %d wait, %d addresses", p.running, len(p.waiting), len(p.byAddress))
+		}
+	})
+}
