@@ -213,7 +213,7 @@ func TestInit_RejectsInvalidFlags(t *testing.T) {
 				"-c", "none/x.yaml",
 			},
 		},
-		{"an argument", `unknown command "x"`, 2, []string{"x"}},
+		{"an argument", `the argument "x" is unexpected`, 2, []string{"x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, errOut, code := callIn(t, dir, nil, "", append([]string{"init"}, tt.args...)...)

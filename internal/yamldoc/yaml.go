@@ -231,6 +231,9 @@ func (p *yamlParser) syntaxError(text string, err error) {
 		} else {
 			hint = missingQuoteHint(line)
 		}
+		if hint == "" && strings.Contains(message, "value is not allowed in this context") {
+			hint = "check the indentation of this line and of the lines above"
+		}
 		if at.Line >= 2 && hint == "" && strings.HasSuffix(strings.TrimSpace(lines[at.Line-2]), " *") {
 			hint = quoteStar // a lone * uses the next word as its name
 		}

@@ -7,11 +7,11 @@ import (
 	"net"
 	"net/http"
 	"os/user"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
@@ -70,18 +70,25 @@ type Token struct {
 }
 
 // Tokens authenticates requests by the bearer token in Authorization. The zero value accepts no token.
-type Tokens struct {
-	list       atomic.Pointer[[]Token]
-	onReplaced func() // nil without sessions
+type Tokens struct{ list atomic.Pointer[[]validToken] }
+
+// validToken is a token with the time since when it is valid without a break. A session of a token that was removed and added
+// again has another time, so it ends.
+type validToken struct {
+	Token
+	since time.Time
 }
 
-// Replace replaces the valid tokens. Sessions of other tokens end.
+// Replace replaces the valid tokens. It must not be called concurrently.
 func (t *Tokens) Replace(list []Token) {
-	list = slices.Clone(list)
-	t.list.Store(&list)
-	if t.onReplaced != nil {
-		t.onReplaced()
+	now, valid := time.Now(), make([]validToken, len(list))
+	for i, token := range list {
+		valid[i] = validToken{token, now}
+		if earlier, ok := t.findToken(token.Hash); ok {
+			valid[i].since = earlier.since
+		}
 	}
+	t.list.Store(&valid)
 }
 
 // Authenticate returns the caller whose token the request presents. The error is 401.auth-invalid.
@@ -93,27 +100,29 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 			"this listener requires a token of admin.tokens: send Authorization: Bearer TOKEN, or set "+
 				"HUBRELAY_ADMIN_TOKEN")
 	}
-	caller, ok := t.findCaller(sha256.Sum256([]byte(secret)))
+	token, ok := t.findToken(sha256.Sum256([]byte(secret)))
 	if !ok {
 		return Caller{}, relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")
 	}
-	return caller, nil
+	return token.caller(), nil
 }
 
-// findCaller returns the caller with the token that has this hash.
-func (t *Tokens) findCaller(hash [sha256.Size]byte) (Caller, bool) {
+func (t *validToken) caller() Caller { return Caller{Name: t.Name, Role: t.Role} }
+
+// findToken returns the token that has this hash.
+func (t *Tokens) findToken(hash [sha256.Size]byte) (validToken, bool) {
 	list := t.list.Load()
 	if list == nil {
-		return Caller{}, false
+		return validToken{}, false
 	}
 	found := -1 // It compares with all tokens, so the response time does not depend on the token.
 	for i := range *list {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare((*list)[i].Hash[:], hash[:]), i, found)
 	}
 	if found < 0 {
-		return Caller{}, false
+		return validToken{}, false
 	}
-	return Caller{Name: (*list)[found].Name, Role: (*list)[found].Role}, true
+	return (*list)[found], true
 }
 
 type callerKey struct{}

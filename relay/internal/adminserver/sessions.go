@@ -43,22 +43,9 @@ type session struct {
 	started, usedAt time.Time
 }
 
-// NewSessions returns an authenticator without sessions. tokens must not be used concurrently before.
+// NewSessions returns an authenticator without sessions.
 func NewSessions(tokens *Tokens) *Sessions {
-	s := &Sessions{tokens: tokens, byHash: make(map[[sha256.Size]byte]*session)}
-	tokens.onReplaced = s.removeInvalid
-	return s
-}
-
-// removeInvalid ends the sessions of removed tokens, so none continues if its token is added again.
-func (s *Sessions) removeInvalid() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for hash, existing := range s.byHash {
-		if _, ok := s.tokens.findCaller(existing.token); !ok {
-			delete(s.byHash, hash)
-		}
-	}
+	return &Sessions{tokens: tokens, byHash: make(map[[sha256.Size]byte]*session)}
 }
 
 // Authenticate returns the caller. The error is 401.auth-invalid for a token, 401.auth-expired for a cookie, and
@@ -90,12 +77,13 @@ func (s *Sessions) findSession(cookie string) (Caller, bool) {
 	if found == nil {
 		return Caller{}, false
 	}
-	caller, ok := s.tokens.findCaller(found.token)
-	if !ok || now.Sub(found.started) >= sessionLifetime || now.Sub(found.usedAt) >= sessionIdleTime {
+	token, ok := s.tokens.findToken(found.token)
+	if !ok || found.started.Before(token.since) || now.Sub(found.started) >= sessionLifetime || now.Sub(found.usedAt) >= sessionIdleTime {
 		delete(s.byHash, hash)
 		return Caller{}, false
 	}
 	found.usedAt = now
+	caller := token.caller()
 	caller.hasSession = true
 	return caller, true
 }
@@ -103,7 +91,8 @@ func (s *Sessions) findSession(cookie string) (Caller, bool) {
 // startSession starts a session for a valid token and returns its cookie.
 func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok bool) {
 	hash := sha256.Sum256([]byte(token))
-	if caller, ok = s.tokens.findCaller(hash); !ok {
+	valid, ok := s.tokens.findToken(hash)
+	if !ok {
 		return "", caller, false
 	}
 	cookie = rand.Text() + rand.Text() // 260 bits
@@ -125,6 +114,7 @@ func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok 
 		delete(s.byHash, oldest)
 	}
 	s.byHash[sha256.Sum256([]byte(cookie))] = &session{hash, now, now}
+	caller = valid.caller()
 	caller.hasSession = true
 	return cookie, caller, true
 }

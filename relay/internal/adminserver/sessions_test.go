@@ -53,12 +53,16 @@ func (b *browser) signIn(token string) {
 	}
 }
 
-func newWithSessions(o Options) (*Admin, *Tokens) {
-	tokens := new(Tokens)
-	tokens.Replace([]Token{
+func testTokens() []Token {
+	return []Token{
 		{Name: "oncall", Role: adminapi.RoleOperator, Hash: sha256.Sum256([]byte("secret-of-oncall"))},
 		{Name: "dashboard", Role: adminapi.RoleViewer, Hash: sha256.Sum256([]byte("secret-of-dashboard"))},
-	})
+	}
+}
+
+func newWithSessions(o Options) (*Admin, *Tokens) {
+	tokens := new(Tokens)
+	tokens.Replace(testTokens())
 	o.Sessions = NewSessions(tokens)
 	o.Authenticator = o.Sessions
 	return New(o), tokens
@@ -187,7 +191,7 @@ func TestSessions_End(t *testing.T) {
 		other := &browser{t: t, admin: admin}
 		b.signIn("secret-of-dashboard")
 		other.signIn("secret-of-oncall")
-		all := *tokens.list.Load()
+		all := testTokens()
 		tokens.Replace(all[:1])
 		tokens.Replace(all) // does not bring the session back
 		if w := b.call("GET", "/api/sinks", ""); w.Code != 401 {

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -11,7 +13,7 @@ const (
 	summaryWindow = 10 * time.Second
 	// maxSummaries is the maximum number of open windows. Other entries are not summarized.
 	maxSummaries = 4096
-	// maxRejectedTargets is the maximum number of windows for rejected actions that differ only in target and address. A
+	// maxRejectedTargets is the maximum number of windows for actions without effect that differ only in target and address. A
 	// client can choose any target. Further ones share one window without target and address.
 	maxRejectedTargets = 20
 	// unknownPerSecond and unknownBurst limit the rejected actions without an actor, such as failed authentications, that are
@@ -29,11 +31,18 @@ const (
 )
 
 // isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because an account
-// can cause them at any rate, and to what every token of the admin API can cause: rejected actions, and authentications. Each
-// change with such a token has its own entry.
+// can cause them at any rate, and to what every token of the admin API can cause: actions that its role does not permit, and
+// authentications.
 func isSummarized(e *Entry) bool {
-	return strings.HasPrefix(e.Actor, keyActor) ||
-		strings.HasPrefix(e.Actor, adminActor) && (e.Outcome != OutcomeOK || e.Action == ActionAdminAuthenticate)
+	return strings.HasPrefix(e.Actor, keyActor) || strings.HasPrefix(e.Actor, adminActor) && isWithoutEffect(e)
+}
+
+// isWithoutEffect reports whether any client can repeat an action with different targets and addresses.
+func isWithoutEffect(e *Entry) bool {
+	if strings.HasPrefix(e.Actor, adminActor) {
+		return e.Outcome == string(relay.CodePermissions) || e.Action == ActionAdminAuthenticate
+	}
+	return e.Outcome != OutcomeOK
 }
 
 // isRejectedUnknown reports whether an entry is a rejected action of an unknown actor.
@@ -44,7 +53,7 @@ type summaries struct {
 	mu sync.Mutex
 	// windows are the open windows by their entry without its time and detail. An account can cause any number of details.
 	windows map[Entry]*window
-	// targets counts the windows of rejected actions by their entry without target and address.
+	// targets counts the windows of actions without effect by their entry without target and address.
 	targets map[Entry]int
 }
 
@@ -81,7 +90,7 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 		if s.windows == nil {
 			s.windows, s.targets = make(map[Entry]*window), make(map[Entry]int)
 		}
-		if id.Outcome != OutcomeOK {
+		if isWithoutEffect(&id) {
 			s.targets[withoutTarget(id)]++
 		}
 		s.windows[id] = &window{end: now.Add(summaryWindow)}
@@ -105,7 +114,7 @@ func (s *summaries) end(now time.Time, all bool, write func(*Entry)) {
 // relies on the order of the times.
 func (s *summaries) endWindow(id Entry, w *window, now time.Time, write func(*Entry)) {
 	delete(s.windows, id)
-	if id.Outcome != OutcomeOK {
+	if isWithoutEffect(&id) {
 		group := withoutTarget(id)
 		if s.targets[group]--; s.targets[group] == 0 {
 			delete(s.targets, group)

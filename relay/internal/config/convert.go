@@ -352,7 +352,11 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 	}
 	if len(f.enum) > 0 && !slices.Contains(f.enum, text) {
 		hint := yamldoc.DidYouMean(text, f.enum)
-		if hint == "" {
+		switch {
+		case hint != "":
+		case slices.Contains(brokerNames, strings.ToLower(text)) && slices.Contains(f.enum, "plugin"):
+			hint = "brokers are plugins: write type: plugin, command: [hubrelay-brokers], config: {broker: …}"
+		default:
 			hint = "choose one of " + strings.Join(f.enum, ", ")
 		}
 		c.ErrorAt(v.At, path, fmt.Sprintf("%q is not a valid value", relay.Truncate(text, maxQuoted)), hint)

@@ -244,3 +244,6 @@ func (l *loader) unknownType(schema *node, name string) {
 			"choose one of "+strings.Join(schema.sinkTypes(), ", "))
 	}
 }
+
+// brokerNames are the brokers of hubrelay-brokers, which people write as the type of a sink, and a common other name.
+var brokerNames = []string{"kafka", "nats", "amqp", "rabbitmq", "mqtt", "redis", "postgres"}

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -103,67 +104,85 @@ func TestClaimAbandoned_AfterManyActiveJobs(t *testing.T) {
 	compare(t, "claimed jobs", list, []queuedJob{{1, last, "49"}})
 }
 
-// Jobs that were queued in the same millisecond must not fill all slots of a worker. Those of an account without running jobs
-// do not wait behind them.
+// Jobs that were queued in the same millisecond must not fill all slots of a worker. Another account does not wait behind them.
 func TestWorkerHasTooManyAhead_SameTime(t *testing.T) {
 	t.Parallel()
 	w := NewWorker(WorkerOptions{Redis: newRedis(t)})
-	w.maxAhead = 2
+	w.maxAhead = 3
 	at := time.Now()
 	for _, job := range []string{"a", "b", "c", "d"} {
 		w.setPlace(queuePlace{job: job, account: "busy", queuedAt: at})
 	}
 	w.setPlace(queuePlace{job: "running", account: "busy"})
-	w.setPlace(queuePlace{job: "e", account: "idle", queuedAt: at.Add(time.Second)}) // precedes all that wait
-	for job, want := range map[string]bool{"a": true, "b": true, "c": true, "d": true, "e": false} {
+	w.setPlace(queuePlace{job: "e", account: "idle", queuedAt: at.Add(time.Second)})
+	for job, want := range map[string]bool{"a": false, "b": true, "c": true, "d": true, "e": false} {
 		if got := w.hasTooManyAhead(job); got != want {
 			t.Errorf("job %s: got %t, want %t", job, got, want)
 		}
 	}
 }
 
-// An account with many migrations on a server does not delay those of another account: the next free slot is for the account
-// with the fewest running jobs.
+// Accounts take turns on a server, so accounts with many migrations do not delay another one, whatever the number of slots.
 func TestWorker_SharesServersByAccount(t *testing.T) {
 	t.Parallel()
-	b := newRedis(t)
-	s := newSite(t, b)
-	s.lease = time.Minute // slots must not expire on a slow machine
-	f := inventoryOfSite()
-	f.Containers[9].Account = "other"
-	s.inv.SetFile(f)
-	if _, err := s.inv.Import(t.Context(), f); err != nil {
-		t.Fatal(err)
-	}
-	finish := make(chan struct{})
-	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, _ func(relay.Progress)) error {
-		select {
-		case <-finish:
-		case <-ctx.Done():
-		}
-		return ctx.Err()
-	}}
-	s.work(b, "w1", d, nil) // with two slots per server
-	for i := range 9 {
-		s.migrate(i, "s2")
-	}
-	testkit.WaitFor(t, "two migrations to run", func() bool { return len(d.called()) == 2 })
-	r := s.request(9, "s2")
-	r.Sees = func(string) bool { return true }
-	other, err := s.svc.Migrate(t.Context(), r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	testkit.WaitFor(t, "the other account to wait for a slot", func() bool {
-		return b.Commands().HExists(t.Context(), keys{b.Keys()}.serverSlots(), other.JobID).Val()
-	})
-	finish <- struct{}{}
-	testkit.WaitFor(t, "the next migration to run", func() bool { return len(d.called()) == 3 })
-	if got := d.called()[2].Instance; got != "i9" {
-		t.Errorf("got instance %s, want that of the other account", got)
-	}
-	close(finish)
-	if j := s.awaitEnd(other.JobID); j.State != relay.JobCompleted {
-		t.Errorf("got state %s, error %s", j.State, j.Error)
+	for concurrency := 1; concurrency <= 2; concurrency++ {
+		t.Run(fmt.Sprint(concurrency), func(t *testing.T) {
+			t.Parallel()
+			b := newRedis(t)
+			s := newSite(t, b)
+			s.lease = time.Minute // slots must not expire on a slow machine
+			f := inventoryOfSite()
+			for i := range 4 {
+				f.Containers[i].Account = "busy"
+			}
+			const last = 9
+			f.Containers[last].Account = "other"
+			s.inv.SetFile(f)
+			if _, err := s.inv.Import(t.Context(), f); err != nil {
+				t.Fatal(err)
+			}
+			finish := make(chan struct{})
+			d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, _ func(relay.Progress)) error {
+				select {
+				case <-finish:
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}}
+			s.work(b, "w1", d, func(o *WorkerOptions) { o.ServerConcurrency = concurrency })
+			request := func(i int) string {
+				r := s.request(i, "s2")
+				r.Sees = func(string) bool { return true }
+				task, err := s.svc.Migrate(t.Context(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				testkit.WaitFor(t, "the job to wait for a slot", func() bool {
+					return b.Commands().HExists(t.Context(), keys{b.Keys()}.serverSlots(), task.JobID).Val()
+				})
+				return task.JobID
+			}
+			for i := range last {
+				request(i)
+			}
+			other := request(last)
+			for n := concurrency; n < concurrency+2; n++ {
+				testkit.WaitFor(t, "the server to be busy", func() bool { return len(d.called()) == n })
+				finish <- struct{}{}
+			}
+			testkit.WaitFor(t, "the next migrations", func() bool { return len(d.called()) == concurrency+2 })
+			var started []string
+			for _, call := range d.called() {
+				started = append(started, call.Instance)
+			}
+			// Both accounts with many jobs have had at most one turn before.
+			if !slices.Contains(started, "i9") {
+				t.Errorf("got migrations of %v, want one of the other account", started)
+			}
+			close(finish)
+			if j := s.awaitEnd(other); j.State != relay.JobCompleted {
+				t.Errorf("got state %s, error %s", j.State, j.Error)
+			}
+		})
 	}
 }

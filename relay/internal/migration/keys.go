@@ -61,3 +61,6 @@ func (k keys) migrationLeases(partition int) string {
 
 // serverSlots returns the hash of the jobs that hold or wait for server slots.
 func (k keys) serverSlots() string { return k.Global("turns") }
+
+// accountStarts returns the sorted set of accounts by the time of their last start, in the slot of serverSlots.
+func (k keys) accountStarts() string { return k.Global("turns:accounts:{" + k.serverSlots() + "}") }

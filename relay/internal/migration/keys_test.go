@@ -36,6 +36,7 @@ func TestKeys_MatchArchitecture(t *testing.T) {
 		"jobs:recent:{p}":                 k.recentJobs(0),
 		"migrating:leases:{p}":            k.migrationLeases(0),
 		"turns":                           k.serverSlots(),
+		"turns:accounts:{hubrelay:turns}": k.accountStarts(),
 	} {
 		if want := "hubrelay:" + strings.ReplaceAll(documented, "{p}", "{0}"); key != want {
 			t.Errorf("got key %q, want %q", key, want)

@@ -198,8 +198,9 @@ func (s *Service) clientError(err error) error {
 		return relay.NewError(relay.CodeNoInstance, "the instance was removed from the inventory")
 	}
 	if errors.Is(err, redisconn.ErrTooFewReplicas) {
-		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "the job was stored, but on fewer replicas than "+
-			"redis.min_replicas. It starts when they have it. Send an Idempotency-Key to make repeats safe"), err)
+		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "the job was stored and starts, but fewer replicas "+
+			"than redis.min_replicas have it, so a failover may lose it. A repeat with the same Idempotency-Key waits for "+
+			"them again, and one without is rejected until the job has ended"), err)
 	}
 	return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady,
 		"Redis does not respond, and the job may have been stored. Send an Idempotency-Key to make repeats safe"), err)

@@ -30,6 +30,8 @@ var (
 	commonSource string
 	//go:embed scripts/create.lua
 	createSource string
+	//go:embed scripts/known_key.lua
+	knownKeySource string
 	//go:embed scripts/claim_job.lua
 	claimSource string
 	//go:embed scripts/update_job.lua
@@ -44,6 +46,7 @@ var (
 	cancelSource string
 
 	createScript    = redisconn.NewScript(commonSource + createSource)
+	knownKeyScript  = redisconn.NewScript(commonSource + knownKeySource)
 	claimScript     = redisconn.NewScript(commonSource + claimSource)
 	updateScript    = redisconn.NewScript(commonSource + updateSource)
 	heartbeatScript = redisconn.NewScript(commonSource + heartbeatSource)
@@ -100,11 +103,18 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 		), o.Source, o.ID, text, c.digest, eventlog.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(),
 		maxJobsPerInstance, maxRecentJobs,
 	}
-	var reply []string
+	var id string
 	err = s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {
-		reply, err = createScript.Run(ctx, r, keys, appendEvents(args, c.events)...).StringSlice()
+		// Replicas need not have a rejection, so its error ends the call here.
+		id, err = createdJob(createScript.Run(ctx, r, keys, appendEvents(args, c.events)...))
 		return err
 	})
+	return id, err
+}
+
+// createdJob returns the job of a reply of create.lua.
+func createdJob(cmd *redis.Cmd) (string, error) {
+	reply, err := cmd.StringSlice()
 	if err != nil {
 		return "", fmt.Errorf("store a job: %w", err)
 	}
@@ -132,25 +142,27 @@ func appendEvents(args []any, events []relay.Notification) []any {
 	return args
 }
 
-// jobForKey returns the job of an earlier request with this idempotency key, or "". Replicas must have the job, so it extends
-// the time of the key: WithReplication waits for what was written.
-func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (string, error) {
+// jobForKey returns the job of an earlier request with this idempotency key, or "". Replicas must have the job.
+func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (id string, err error) {
 	key = eventlog.IdempotencyKey(s.keys.Space, s.keys.Partition(hub), key)
-	var text string
-	err := s.conn.WithReplication(ctx, key, func(r redisconn.Runner) (err error) {
-		text, err = r.GetEx(ctx, key, eventlog.IdempotencyTime).Result()
-		return err
+	err = s.conn.WithReplication(ctx, key, func(r redisconn.Runner) error {
+		text, err := knownKeyScript.Run(ctx, r, []string{key}).Text()
+		if err != nil {
+			return err // also redis.Nil, because replicas need not confirm that there is no such key
+		}
+		var isSame bool
+		if id, isSame = strings.CutPrefix(text, digest+"\n"); !isSame {
+			return eventlog.ErrKeyReused
+		}
+		return nil
 	})
-	if errors.Is(err, redis.Nil) {
+	switch {
+	case errors.Is(err, redis.Nil):
 		return "", nil
-	}
-	if err != nil {
+	case err != nil:
 		return "", fmt.Errorf("find an earlier request: %w", err)
 	}
-	if len(text) <= len(digest) || text[:len(digest)+1] != digest+"\n" {
-		return "", eventlog.ErrKeyReused
-	}
-	return text[len(digest)+1:], nil
+	return id, nil
 }
 
 // loadJob returns a job of a hub, or nil if it does not exist.
@@ -289,15 +301,7 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 	for _, f := range u.fields {
 		args = append(args, f)
 	}
-	var reply *redis.Cmd
-	err := s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) error {
-		reply = updateScript.Run(ctx, r, keys, appendEvents(args, u.events)...)
-		return reply.Err()
-	})
-	if err != nil {
-		return fmt.Errorf("update a job: %w", err)
-	}
-	return checkLease(reply, "update a job")
+	return checkLease(updateScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "update a job")
 }
 
 // heartbeatCanceled is the reply of heartbeat.lua for a canceled job.
@@ -336,7 +340,7 @@ func checkLease(cmd *redis.Cmd, operation string) error {
 
 // acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job has them.
 func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer int, ttl time.Duration) (bool, error) {
-	n, err := slotScript.Run(ctx, s.client, []string{s.keys.serverSlots()},
+	n, err := slotScript.Run(ctx, s.client, []string{s.keys.serverSlots(), s.keys.accountStarts()},
 		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli(), j.Account).Int()
 	if err != nil {
 		return false, fmt.Errorf("acquire server slots: %w", err)

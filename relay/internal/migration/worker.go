@@ -328,23 +328,25 @@ func (w *Worker) setPlace(p queuePlace) {
 	w.places[p.job] = p
 }
 
-// hasTooManyAhead reports whether maxAhead held jobs precede a job, in the order of server_slot.lua: running jobs, accounts with
-// fewer running jobs, older jobs, and for equal times the lower ID.
+// hasTooManyAhead reports whether about maxAhead held jobs precede a job. As in server_slot.lua, running jobs do, older jobs of
+// the same account, and up to as many jobs of each other account, because accounts take turns.
 func (w *Worker) hasTooManyAhead(job string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	running := make(map[string]int)
+	running, older, others, own := 0, 0, make(map[string]int), w.places[job]
 	for _, p := range w.places {
-		if p.queuedAt.IsZero() {
-			running[p.account]++
+		switch {
+		case p.queuedAt.IsZero():
+			running++
+		case p.account != own.account:
+			others[p.account]++
+		case cmp.Or(p.queuedAt.Compare(own.queuedAt), cmp.Compare(p.job, job)) < 0:
+			older++
 		}
 	}
-	ahead, own := 0, w.places[job]
-	for _, p := range w.places {
-		if p.queuedAt.IsZero() || cmp.Or(cmp.Compare(running[p.account], running[own.account]),
-			p.queuedAt.Compare(own.queuedAt), cmp.Compare(p.job, job)) < 0 {
-			ahead++
-		}
+	ahead := running + older
+	for _, n := range others {
+		ahead += min(n, older+1)
 	}
 	return ahead >= w.maxAhead
 }

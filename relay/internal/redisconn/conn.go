@@ -263,7 +263,7 @@ func (c *Conn) checkVersion(ctx context.Context) error {
 	case redis.HasErrorPrefix(err, "NOPERM"):
 		c.log.WarnContext(ctx, "cannot read the version of redis; 6.2 or later is required", "error", err)
 		return nil
-	case hasCredentialsReply(err.Error()):
+	case isCredentialsError(err):
 		return fmt.Errorf("%w: %w", ErrCredentials, err)
 	case strings.Contains(err.Error(), "DB index is out of range"):
 		return fmt.Errorf("the server does not have the database; correct its number at the end of redis.url: %w", err)

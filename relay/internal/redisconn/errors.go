@@ -26,8 +26,8 @@ var (
 	// nothing. It is always combined with ErrUnavailable.
 	ErrSlotMoves = errors.New("redis is moving a slot to another server; if this lasts, complete the resharding with " +
 		"redis-cli --cluster fix")
-	// ErrCredentials means that Redis rejected a command because of the user or the password of redis.url. Unless [Open] returns
-	// it, it is combined with ErrUnavailable, because both may have been changed while the relay runs.
+	// ErrCredentials means that Redis rejected a command because of the user or the password of redis.url. It may be combined
+	// with ErrUnavailable, because both may be changed while the relay runs.
 	ErrCredentials = errors.New("redis rejects the user or the password; correct them in redis.url, or in Redis")
 	// ErrUnexpectedReply means that a script returned a reply of the wrong shape.
 	ErrUnexpectedReply = errors.New("redis sent an unexpected reply")
@@ -63,7 +63,7 @@ func newUnavailableError(operation string, cause error) error {
 	switch text := cause.Error(); {
 	case strings.Contains(text, "ASK "), strings.Contains(text, "TRYAGAIN"):
 		state = ErrSlotMoves
-	case hasCredentialsReply(text):
+	case isCredentialsError(cause):
 		state = ErrCredentials
 	}
 	return &unavailableError{operation: operation, state: state, cause: cause}
@@ -139,11 +139,24 @@ func isTransientReply(text string) bool {
 			return true
 		}
 	}
-	return hasCredentialsReply(text)
+	return isCredentialsReply(text)
 }
 
-// hasCredentialsReply reports whether Redis rejected the credentials. Without any, it rejects a long command while it reads it,
-// with "unauthenticated multibulk length".
-func hasCredentialsReply(text string) bool {
-	return strings.Contains(text, "NOAUTH") || strings.Contains(text, "WRONGPASS") || strings.Contains(text, "unauthenticated ")
+// isCredentialsError reports whether err is a reply of a Redis that rejects the credentials.
+func isCredentialsError(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply) && isCredentialsReply(reply.Error())
+}
+
+// isCredentialsReply compares only the start of a reply, which a script never wraps, because others can contain values of
+// clients. Without credentials, Redis rejects a long command while it reads it ("unauthenticated multibulk length").
+func isCredentialsReply(text string) bool {
+	for _, start := range []string{
+		"NOAUTH ", "WRONGPASS ", "ERR Protocol error: unauthenticated ", "ERR AUTH <password> called without any password",
+	} {
+		if strings.HasPrefix(text, start) {
+			return true
+		}
+	}
+	return false
 }

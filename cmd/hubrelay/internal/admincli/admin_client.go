@@ -127,7 +127,7 @@ func findRelay(e daemon.AdminEndpoint, file string) (string, error) {
 	}
 	hint := "or name it with -c FILE, --admin or HUBRELAY_ADMIN"
 	if file != "" {
-		hint = "or name its admin listener with --admin, because " + file + " has no admin.listen"
+		hint = "or name its socket, admin.sock in redis.data_dir, with --admin"
 	}
 	return "", fmt.Errorf("no relay found: start it and wait until it is ready, %s; tried %s", hint,
 		strings.ReplaceAll(err.Error(), "\n", ", "))
@@ -317,7 +317,7 @@ func (c *adminConn) explainError(err error) error {
 	case relay.CodeNotQuarantined:
 		failed.Detail += ": 'hubrelay quarantine list' shows all entries"
 	case relay.CodeNoDeadLetter:
-		failed.Detail += ": 'hubrelay deadletters list' shows all dead letters"
+		failed.Detail += ": 'hubrelay deadletters list SINK' shows the dead letters of a sink"
 	}
 	failed.Detail, failed.Title = term.Sanitize(failed.Detail), term.Sanitize(failed.Title)
 	return failed

@@ -31,7 +31,7 @@ actions below it: sinks selects sinks.pause.
 ` + adminHelp,
 		Example: `  hubrelay audit --since 24h --action authenticate
   hubrelay audit --actor "admin alice" --json | jq .`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if request.Limit < 1 {
 				return command.NewUsageError(cmd, errors.New("--limit must be at least 1"))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 
 	"github.com/spf13/cobra"
@@ -36,7 +37,7 @@ of an earlier file. Name the files of a rotation in their order, the oldest firs
 The exit status is 1 if the chain is broken, or if no line has a hash.`,
 		Example: `  hubrelay audit verify /var/log/hubrelay/audit.log
   hubrelay audit verify audit.log.2 audit.log.1 audit.log --json`,
-		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.NamedArgs(1, math.MaxInt),
 		RunE: func(_ *cobra.Command, files []string) error {
 			result, err := verifyAuditFiles(files)
 			if err != nil {

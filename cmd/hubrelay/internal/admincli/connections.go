@@ -32,7 +32,7 @@ age of the connection, QUEUED the bytes in its write queue. HUB is the hub whose
 is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listConnections(cmd.Context(), std, &f, request)
 		},

@@ -42,7 +42,7 @@ For a relay on another machine, forward a port with ssh and open the link on you
 ` + adminHelp,
 		Example: `  hubrelay console
   ssh -L 9999:127.0.0.1:9999 relay hubrelay console --no-browser --port 9999`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runConsole(cmd.Context(), std, &f) },
 	}
 	cmd.Flags().BoolVar(&f.noBrowser, "no-browser", false, "only print the link")

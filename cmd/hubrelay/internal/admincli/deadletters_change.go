@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 		Long:  c.long + "\n\nSpecify IDs or --all. The flags --topic, --hub and --since limit --all.",
 		Example: fmt.Sprintf(`  hubrelay deadletters %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deadletters %[1]s billing --all --topic 'container.*' --since 24h`, c.verb),
-		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.NamedArgs(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.all && len(args) > 1:
@@ -110,8 +111,8 @@ func changeLetters(
 			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(done, "dead letter"), sink)))
 	}
 	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d IDs are not dead letters of %s or cannot be %s: 'hubrelay deadletters list' "+
-			"shows all dead letters", missing, len(ids), term.Sanitize(sink), c.pastTense)
+		return fmt.Errorf("%d of %d IDs are not dead letters of %s or cannot be %s: 'hubrelay deadletters list %s' "+
+			"shows its dead letters", missing, len(ids), term.Sanitize(sink), c.pastTense, term.Sanitize(sink))
 	}
 	return err
 }

@@ -51,7 +51,7 @@ attempt, or that of the event if there was none. A replayed event can have sever
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
   hubrelay deliveries list billing --since 1d -o jsonl | jq -r .event_id`,
-		Args: command.WithUsageErrors(cobra.MaximumNArgs(1)),
+		Args: command.NamedArgs(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.limit < 1:

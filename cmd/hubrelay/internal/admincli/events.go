@@ -41,7 +41,7 @@ published the event, the inbox, or the relay itself.
 The log has no index. A search in a large log takes some seconds per million events; --since or --hub makes it shorter.`,
 		Example: `  hubrelay events search --container 5f9c2b1e8a3d4c0017e5a903 --since 24h
   hubrelay events search --topic 'billing.*' --publisher ops --json | jq -r .id`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.limit < 1 {
 				return command.NewUsageError(cmd, errors.New("--limit must be at least 1"))

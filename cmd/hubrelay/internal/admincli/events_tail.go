@@ -47,7 +47,7 @@ it, or after two seconds. If many events arrive, some lines have no outcome. 'ev
 It waits for a relay that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'
   hubrelay events tail --hub my-hub -o jsonl | jq -c '.sinks[] | select(.state == "dead")'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.lines < 0 || f.lines > maxSearchPage {
 				return command.NewUsageError(cmd, fmt.Errorf("--lines must be from 0 to %d", maxSearchPage))

@@ -52,7 +52,7 @@ clusters in the file must be equal to it, or absent.
 An instance that was migrated stays on its server until the file names this server or the server is removed. During a
 migration, an import is rejected if it removes or moves an instance of the same container.`,
 		Example: "  hubrelay inventory import inventory.yaml",
-		Args:    command.WithUsageErrors(cobra.ExactArgs(1)),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return importInventory(cmd.Context(), std, &f, args[0])
 		},
@@ -102,7 +102,7 @@ a migration moved an instance, its note shows the server in the inventory file.
 --json prints a line for each server and each container, with "kind".`,
 		Example: `  hubrelay inventory list
   hubrelay inventory list --json | jq 'select(.kind == "container") | .instances[]'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listInventory(cmd.Context(), std, &f) },
 	}
 	f.register(cmd, std)

@@ -3,6 +3,7 @@ package admincli
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"time"
@@ -29,7 +30,7 @@ func newAgentsList(std term.Streams) *cobra.Command {
 		Use:   "list",
 		Short: "List the agents on this machine",
 		Long:  `Lists the agents on this machine. RELAY is the ID of the relay that started the agent.`,
-		Args:  command.WithUsageErrors(cobra.NoArgs),
+		Args:  command.ExactNamedArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			agents, err := directory.Agents()
 			if err != nil {
@@ -89,7 +90,7 @@ If an instance is in the inventory, the relay starts it again when the relay sta
 the instance from the inventory to stop it permanently.`,
 		Example: `  hubrelay inventory agents stop shop-1
   hubrelay inventory agents stop 4711`,
-		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.NamedArgs(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agents, err := directory.Agents()
 			if err != nil {

@@ -112,15 +112,9 @@ func warnKeySpec(std term.Streams, spec *adminapi.KeySpec) {
 	}
 }
 
-// parseExpiry parses a duration from now, a date, or a time of RFC 3339.
+// parseExpiry parses the time of --expires, which must be in the future.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
-	d, err := durations.Parse(text)
-	at := now.Add(d).UTC().Truncate(time.Second)
-	for _, layout := range []string{time.DateOnly, time.RFC3339} {
-		if err != nil {
-			at, err = time.Parse(layout, text)
-		}
-	}
+	at, err := parseTime(text, now)
 	switch {
 	case err != nil:
 		return at, fmt.Errorf("--expires %q is neither a duration such as 30d nor a date such as 2027-01-31", text)
@@ -128,6 +122,17 @@ func parseExpiry(text string, now time.Time) (time.Time, error) {
 		return at, fmt.Errorf("--expires %s is in the past", text)
 	}
 	return at, nil
+}
+
+// parseTime parses a duration from now, a date, or a time of RFC 3339.
+func parseTime(text string, now time.Time) (time.Time, error) {
+	if d, err := durations.Parse(text); err == nil {
+		return now.Add(d).UTC(), nil
+	}
+	if at, err := time.Parse(time.DateOnly, text); err == nil {
+		return at, nil
+	}
+	return time.Parse(time.RFC3339, text)
 }
 
 func newKeysRotate(std term.Streams) *cobra.Command {
@@ -197,7 +202,7 @@ func newKeysList(std term.Streams) *cobra.Command {
 secrets. LAST USED is accurate to about a minute.
 
 ` + adminHelp,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListKeys(),
 				func(list []adminapi.Key) error { return printKeys(std, list) }, "no keys")

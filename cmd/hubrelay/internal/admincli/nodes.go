@@ -30,7 +30,7 @@ CLIENTS are connected to streams of the node. A node writes its state every five
 ten more seconds.`,
 		Example: `  hubrelay nodes list
   hubrelay nodes list --json | jq 'select(.not_ready != "")'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListNodes(),
 				func(list []adminapi.Node) error { return printNodes(std, list) }, "no nodes")

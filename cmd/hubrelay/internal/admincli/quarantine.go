@@ -38,7 +38,7 @@ func newQuarantineList(std term.Streams) *cobra.Command {
 		Long: `Lists the entries of the quarantine, oldest first. FROM is inbox, or source and its name. SIZE is the size
 of the content in bytes. 'quarantine show' prints the content of one.`,
 		Example: "  hubrelay quarantine list\n  hubrelay quarantine list --json | jq -r .reason | sort | uniq -c",
-		Args:    command.WithUsageErrors(cobra.NoArgs),
+		Args:    command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListQuarantine(),
 				func(list []adminapi.QuarantinedEntry) error { return printQuarantine(std, list) }, "the quarantine is empty")

@@ -55,7 +55,7 @@ Columns are omitted if the table is wider than 100 columns; --json has all value
 the table show problems. They show the last failure of a sink if its last attempt failed, or if it has scheduled retries.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(),
 				func(list []adminapi.Sink) error { return printSinkList(std, list) }, "no sinks: add some to sinks: in the configuration of the relay")

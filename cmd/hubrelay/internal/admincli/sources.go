@@ -36,7 +36,7 @@ GAPS possible losses, on all nodes since the source was configured. RESUMES show
 Without cursors, events sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(),
 				func(list []adminapi.Source) error { return printSourceList(std, list) }, "no sources: add some to sources: in the configuration of the relay")

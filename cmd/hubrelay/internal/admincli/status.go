@@ -22,7 +22,7 @@ streams of this node, and the nodes that are running. 'hubrelay sinks list' show
 ` + adminHelp,
 		Example: `  hubrelay status
   hubrelay status -o json | jq .storage`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowStatus(), adminapi.Empty{},
 				func(s adminapi.Status) error { return printStatus(std, &s) })

@@ -97,7 +97,7 @@ Nothing is consumed: a token stays valid. The exit status is 1 if the client can
 		Example: `  hubrelay streams explain --key ci --hub hub-1 --topic 'container.*'
   hubrelay streams explain --credential token.txt
   echo '{"sub":"eve","exp":1893456000,"hubs":["hub-1"]}' | hubrelay streams explain --claims - --hub hub-1`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := readExplainFlags(std, &f); err != nil {
 				return command.NewUsageError(cmd, err)

@@ -37,7 +37,7 @@ func Commands(std term.Streams, build Build) []*cobra.Command {
 func newVersion(std term.Streams, build Build) *cobra.Command {
 	var output command.Output
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: command.WithUsageErrors(cobra.NoArgs),
+		Use: "version", Short: "Print the version", Args: command.ExactNamedArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			if !output.IsTable() {
 				return output.Print(std.Out, map[string]string{

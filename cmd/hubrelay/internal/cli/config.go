@@ -34,7 +34,7 @@ problem with its line. It starts each plugin with its env, lets it check its con
 this. It delivers nothing, and only plugins can open connections. A plugin that does not start or respond causes a
 warning, because the relay would start without it. Insecure settings, such as a key that can be guessed, cause
 warnings too.`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, build, file)
 			if err != nil {
@@ -84,7 +84,7 @@ func newConfigPrint(std term.Streams, build Build) *cobra.Command {
 		Short: "Print the effective configuration, without its secrets",
 		Long: "Prints the configuration that serve would use: defaults, file and environment combined, without " +
 			"secrets.",
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := loadConfig(std, build, file)
 			if err != nil {
@@ -101,7 +101,7 @@ func newConfigSchema(std term.Streams, build Build) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration, for editors",
-		Args:  command.WithUsageErrors(cobra.NoArgs),
+		Args:  command.ExactNamedArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			schema, err := daemon.ConfigSchema(build.Kinds)
 			if err != nil {

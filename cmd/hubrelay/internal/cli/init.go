@@ -36,7 +36,7 @@ users of this machine can see flags.`,
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,topics=billing.*,topics=!*.updated'
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.max=50,retry.schedule=5s,retry.schedule=5m'
   hubrelay init --yes --redis redis://redis:6379 --listen :8080 --sink 'slack,url=${SLACK_URL},topics=*.error'`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd, std, build, &f) },
 	}
 	flags := cmd.Flags()

@@ -33,7 +33,7 @@ contain only its SHA-256. To create a key in a running relay, use "keys create".
 With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
 webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;
 the public key is for the destination and only verifies.`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case admin && (webhook || ed):

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,7 +43,7 @@ for migrations between servers that do not exist.
 All arguments after the command belong to the program, even if they look like flags.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
   hubrelay plugins check --no-tls python3 plugin.py`,
-		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.NamedArgs(1, math.MaxInt),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, std, args) },
 	}
 	flags := cmd.Flags()

@@ -38,7 +38,7 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
   hubrelay publish --topic container.created --container 5f0c --account acme   # with a key of the platform
   hubrelay publish events.json
   tail -f events.ndjson | hubrelay publish -`,
-		Args: command.WithUsageErrors(cobra.MaximumNArgs(1)),
+		Args: command.NamedArgs(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && cmd.Flags().Changed("topic"):

@@ -37,7 +37,7 @@ func newServe(std term.Streams, build Build) *cobra.Command {
 server.shutdown_grace.
 
 Without redis.url it runs an embedded redis-server in redis.data_dir.`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// The reader of the log can exit, for example when journald restarts. This must not stop the daemon.
 			signal.Ignore(syscall.SIGPIPE)
@@ -131,7 +131,7 @@ func newDemo(std term.Streams, build Build) *cobra.Command {
 stream of sample events, and prints each event when it is published and received. It regularly moves an instance
 between servers, which are local directories. It removes everything when it ends. If it was killed, the next demo cleans
 up.`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Interval < time.Millisecond {
 				return command.NewUsageError(cmd, errors.New("--every must be 1ms or more"))

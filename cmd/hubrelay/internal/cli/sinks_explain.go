@@ -36,7 +36,7 @@ The ID is an example; signatures are valid. Parts of addresses and headers that 
 is started to get its request, and stopped. If it provides none, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
-		Args: command.WithUsageErrors(cobra.NoArgs),
+		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.event == "" {
 				return command.NewUsageError(cmd, errors.New("an event is required: use --event FILE, or --event - for "+

@@ -4,6 +4,7 @@ package command
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -52,17 +53,26 @@ func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// ExactNamedArgs accepts n arguments that are not empty. Their names follow the name of the command in Use. A shell can pass
-// an empty argument, for example for `jobs show "$(…)"` if the inner command prints nothing.
-func ExactNamedArgs(n int) cobra.PositionalArgs {
+// ExactNamedArgs accepts n arguments, like [NamedArgs].
+func ExactNamedArgs(n int) cobra.PositionalArgs { return NamedArgs(n, n) }
+
+// NamedArgs accepts a number of arguments. Their names follow the name of the command in Use. Up to the maximum, or to the
+// minimum if there is no maximum (math.MaxInt), they must not be empty: a shell passes an empty argument, for example for
+// `jobs show "$(…)"` if the inner command prints nothing.
+func NamedArgs(minimum, maximum int) cobra.PositionalArgs {
 	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
-		switch names := strings.Fields(cmd.Use)[1:]; {
-		case slices.Contains(args, ""):
+		named := maximum
+		if maximum == math.MaxInt {
+			named = minimum
+		}
+		switch {
+		case slices.Contains(args[:min(named, len(args))], ""):
 			return errors.New("an argument is empty")
-		case len(args) < n:
+		case len(args) < minimum:
+			names := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(name string) bool { return name == "[flags]" })
 			return fmt.Errorf("%s is missing", names[len(args)])
-		case len(args) > n:
-			return fmt.Errorf("the argument %q is unexpected", args[n])
+		case len(args) > maximum:
+			return fmt.Errorf("the argument %q is unexpected", args[maximum])
 		}
 		return nil
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
@@ -227,6 +228,58 @@ func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
 	}
 	if n := len(sink.deliveries()); n > 19 {
 		t.Errorf("got %d attempts for 10 events, want at most 19", n)
+	}
+}
+
+// If the attempts of a batch are used up, the notifications of each account get one attempt of their own, because those of one
+// account may be the reason.
+func TestBatch_ExhaustedIsSplitByAccount(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		for _, n := range d.Notifications {
+			if n.Account == "bad" {
+				return &relay.ResponseError{Status: 403}
+			}
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Batch, o.Schedule = Batch{Wait: time.Hour, Max: 10}, Schedule{Delays: []time.Duration{time.Millisecond}}
+	})
+	e.retries(p)
+	var wg sync.WaitGroup
+	for i := range 10 {
+		wg.Go(func() {
+			d := event(i, "a.b", "h1")
+			d.Notifications[0].Account = []string{"bad", "good", "other"}[i%3]
+			if err := p.Handle(t.Context(), d); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	testkit.WaitForValue(t, "the notifications of one account are dead", 1, func() int { return len(e.deadLetters()) })
+	e.waitEmptied()
+	var delivered []relay.Delivery
+	attempts := sink.deliveries()
+	for _, d := range attempts[2:] {
+		if d.Attempt != 3 || accountOf(&d) == (admission.Account{}) {
+			t.Errorf("got attempt %d with %d notifications, want the last attempt with those of one account", d.Attempt,
+				len(d.Notifications))
+		}
+		if d.Notifications[0].Account == "bad" {
+			continue
+		}
+		for i := range d.Notifications {
+			d.Notifications[i].Account = event(0, "a.b", "h1").Notifications[0].Account // as brought expects
+		}
+		delivered = append(delivered, d)
+	}
+	got := brought(t, delivered)
+	slices.Sort(got)
+	if want := []int{1, 2, 4, 5, 7, 8}; !slices.Equal(got, want) || len(attempts) != 5 {
+		t.Errorf("got %v delivered with %d attempts, want %v with 5", got, len(attempts), want)
 	}
 }
 

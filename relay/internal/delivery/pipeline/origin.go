@@ -115,11 +115,11 @@ func (o *claimOrigin) Retry(ctx context.Context, it *Item, after time.Duration) 
 	return o.reschedule(ctx, it, body, after)
 }
 
-// splitDelivery replaces a batch or digest by its halves.
-func (o *claimOrigin) splitDelivery(ctx context.Context, it *Item) error {
-	var parts []store.Scheduled
-	for _, half := range it.Record.Halves() {
-		body, err := half.Encode()
+// splitDelivery replaces a batch or digest by its parts.
+func (o *claimOrigin) splitDelivery(ctx context.Context, it *Item, records []*store.Record) error {
+	parts := make([]store.Scheduled, 0, len(records))
+	for _, record := range records {
+		body, err := record.Encode()
 		if err != nil {
 			return o.reportUnsettled(it, err)
 		}

@@ -89,11 +89,16 @@ func (s *settleStage) settle(
 		if wait, more := s.nextDelay(it, retryAfter); more {
 			return s.scheduleRetry(ctx, it, a, wait, err)
 		}
+		// Perhaps the notifications of one account are the reason, so those of others get an attempt of their own.
+		if claims, ok := it.Origin.(*claimOrigin); ok && it.Record.HasSeveralAccounts() {
+			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
+			return s.splitDelivery(ctx, claims, it, it.Record.SplitByAccount(), err)
+		}
 	case relay.OutcomePermanent:
 		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
 		if claims, ok := it.Origin.(*claimOrigin); ok && len(it.Record.Notifications) > 1 {
 			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
-			return s.splitDelivery(ctx, claims, it, err)
+			return s.splitDelivery(ctx, claims, it, it.Record.Halves(), err)
 		}
 	}
 	if err := s.storeDeadLetter(ctx, it, a.Outcome, err); err != nil {
@@ -199,10 +204,12 @@ func (s *settleStage) scheduleRetry(
 	return nil
 }
 
-// splitDelivery continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become
-// dead letters, because the others may belong to other accounts.
-func (s *settleStage) splitDelivery(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
-	if err := o.splitDelivery(ctx, it); err != nil {
+// splitDelivery continues with parts of a rejected batch or digest. Only the notifications that cause the rejection become dead
+// letters, because the others may belong to other accounts.
+func (s *settleStage) splitDelivery(
+	ctx context.Context, o *claimOrigin, it *Item, parts []*store.Record, cause error,
+) error {
+	if err := o.splitDelivery(ctx, it, parts); err != nil {
 		return err
 	}
 	if suppressed, ok := s.warnings.Allow(); ok {

@@ -113,33 +113,74 @@ func newNotification(n relay.Notification) Notification {
 }
 
 // Halves returns the records of both halves of a batch or digest that lists at least two notifications. They have the history
-// of the whole, but their attempts are counted from the start. Both halves of a digest keep its times. They share the
-// notifications that are not listed, so a rejected notification does not take the counts of all others into its dead letter.
-func (r *Record) Halves() [2]*Record {
+// of the whole, but their attempts are counted from the start.
+func (r *Record) Halves() []*Record {
 	middle := len(r.Notifications) / 2
-	half := func(list []Notification) *Record {
-		return &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: r.Batch}
+	return r.split([][]Notification{r.Notifications[:middle], r.Notifications[middle:]})
+}
+
+// HasSeveralAccounts reports whether the notifications of a batch or digest belong to several accounts.
+func (r *Record) HasSeveralAccounts() bool {
+	return slices.ContainsFunc(r.Notifications, func(n Notification) bool { return n.Account != r.Notifications[0].Account })
+}
+
+// SplitByAccount returns a record for each account of a batch or digest. They have the history and the number of attempts of the
+// whole.
+func (r *Record) SplitByAccount() []*Record {
+	var parts [][]Notification
+	places := make(map[string]int)
+	for _, n := range r.Notifications {
+		place, ok := places[n.Account]
+		if !ok {
+			place = len(parts)
+			places[n.Account], parts = place, append(parts, nil)
+		}
+		parts[place] = append(parts[place], n)
 	}
-	halves := [2]*Record{half(r.Notifications[:middle]), half(r.Notifications[middle:])}
+	records := r.split(parts)
+	for _, part := range records {
+		part.AttemptCount = r.AttemptCount
+	}
+	return records
+}
+
+// split returns a record for each of at least two parts of the notifications. The parts of a digest keep its times. They share
+// the notifications that are not listed by their length, so a rejected notification does not take the counts of all others into
+// its dead letter.
+func (r *Record) split(parts [][]Notification) []*Record {
+	records := make([]*Record, len(parts))
+	for i, list := range parts {
+		records[i] = &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: r.Batch}
+		if r.Digest == nil {
+			continue
+		}
+		digest := *r.Digest
+		digest.Topics, digest.Count = countTopics(list), len(list)
+		records[i].Digest = &digest
+	}
 	if r.Digest == nil {
-		return halves
+		return records
 	}
-	first, second := *r.Digest, *r.Digest
-	first.Topics, second.Topics = countTopics(halves[0].Notifications), countTopics(halves[1].Notifications)
-	first.Count = middle
-	listed, rest := countTopics(r.Notifications), 0 // rest carries fractions from topic to topic
+	listed, rests := countTopics(r.Notifications), make([]int, len(parts)) // rests carry fractions from topic to topic
+	last := records[len(records)-1].Digest
+	last.Count = max(r.Digest.Count, len(r.Notifications))
 	for _, topic := range slices.Sorted(maps.Keys(r.Digest.Topics)) {
 		unlisted := max(r.Digest.Topics[topic]-listed[topic], 0)
-		rest += unlisted * middle
-		part := rest / len(r.Notifications)
-		rest %= len(r.Notifications)
-		first.Count += part
-		addCount(first.Topics, topic, part)
-		addCount(second.Topics, topic, unlisted-part)
+		remaining := unlisted
+		for i, part := range records[:len(records)-1] {
+			rests[i] += unlisted * len(parts[i])
+			share := min(rests[i]/len(r.Notifications), remaining)
+			rests[i] -= share * len(r.Notifications)
+			remaining -= share
+			part.Digest.Count += share
+			addCount(part.Digest.Topics, topic, share)
+		}
+		addCount(last.Topics, topic, remaining)
 	}
-	second.Count = max(r.Digest.Count, len(r.Notifications)) - first.Count
-	halves[0].Digest, halves[1].Digest = &first, &second
-	return halves
+	for _, part := range records[:len(records)-1] {
+		last.Count -= part.Digest.Count
+	}
+	return records
 }
 
 func countTopics(list []Notification) map[string]int {

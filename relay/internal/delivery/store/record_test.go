@@ -2,7 +2,9 @@ package store
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -159,5 +161,42 @@ func TestRecord_HalvesShareUnlisted(t *testing.T) {
 				t.Errorf("%s: the halves have %d of topic %s, want %d", name, got, topic, n)
 			}
 		}
+	}
+}
+
+// The parts of a digest by account share the notifications that it does not list, and keep the number of attempts.
+func TestRecord_SplitByAccount(t *testing.T) {
+	t.Parallel()
+	r := Record{AttemptCount: 3, Digest: &relay.Digest{Count: 41, Topics: map[string]int{"a": 30, "b": 11}}}
+	for i, account := range []string{"x", "y", "x", "z"} {
+		r.Notifications = append(r.Notifications, Notification{ID: fmt.Sprint(i), Topic: "a", Account: account})
+	}
+	parts := r.SplitByAccount()
+	var got []string
+	count, topics := 0, map[string]int{}
+	for _, part := range parts {
+		ids := ""
+		for _, n := range part.Notifications {
+			ids += n.ID
+		}
+		got = append(got, ids)
+		sum := 0
+		for topic, n := range part.Digest.Topics {
+			topics[topic] += n
+			sum += n
+		}
+		if sum != part.Digest.Count || part.AttemptCount != 3 {
+			t.Errorf("got %+v after %d attempts, want the topics of %d events after 3", part.Digest, part.AttemptCount, sum)
+		}
+		count += sum
+	}
+	if want := []string{"02", "1", "3"}; !slices.Equal(got, want) {
+		t.Errorf("got parts %q, want %q", got, want)
+	}
+	if first := parts[0].Digest.Count; count != 41 || !maps.Equal(topics, r.Digest.Topics) || first < 19 || first > 21 {
+		t.Errorf("got %d events of %v, and %d in the first part; want 41 of %v, and a half", count, topics, first, r.Digest.Topics)
+	}
+	if r.Notifications = r.Notifications[:1]; r.HasSeveralAccounts() {
+		t.Error("one notification has several accounts")
 	}
 }

@@ -16,6 +16,16 @@ local function no_lease(job)
   return (state == 'completed' or state == 'error' or state == 'expired') and -2 or 0
 end
 
+-- known_job returns the result of an idempotency key, or false. It writes the time of the key again, because replicas confirm
+-- only a write.
+local function known_job(key)
+  local known = redis.call('GET', key)
+  if known then
+    redis.call('PEXPIRE', key, math.max(redis.call('PTTL', key), 1))
+  end
+  return known
+end
+
 -- append_events appends the events in ARGV, from index first, to the log.
 local function append_events(log, first)
   for i = first, #ARGV, 5 do

@@ -5,7 +5,7 @@
 -- to store the idempotency key, milliseconds to store the jobs of the instance and the recent jobs, the maximum numbers of
 -- both, then id, topic, hub, account and data of each event.
 -- Returns the outcome, and the ID of the new, earlier or running job.
-local known = KEYS[9] and redis.call('GET', KEYS[9])
+local known = KEYS[9] and known_job(KEYS[9])
 if known then
   local cut = string.find(known, '\n', 1, true)
   if string.sub(known, 1, cut - 1) ~= ARGV[5] then

@@ -1,6 +1,7 @@
--- Request the slots of a job on its two servers, or renew them. Each server gives its slots to the accounts with the fewest
--- running jobs, and then to the jobs that were queued first. So an account with many jobs does not delay others for long.
--- KEYS: slots, a hash of "source destination since expires running account" by job, separated by line feeds.
+-- Request the slots of a job on its two servers, or renew them. The accounts take turns: a slot is for the account that has waited
+-- longest since its last job started, and then for the job that was queued first.
+-- KEYS: slots, a hash of "source destination since expires running account" by job, separated by line feeds; the times of the
+-- last starts by account.
 -- ARGV: job, source, destination, maximum per server, milliseconds until the entry expires, queue time of the job, account.
 -- Returns 1 if the job may run.
 local at = tonumber(now())
@@ -14,7 +15,6 @@ local function parse(text)
 end
 local mine = {source = ARGV[2], destination = ARGV[3], since = tonumber(ARGV[6]), running = false, account = ARGV[7]}
 local others = {}
-local active = {} -- running jobs by account
 local all = redis.call('HGETALL', KEYS[1])
 for i = 1, #all, 2 do
   local slot = parse(all[i + 1])
@@ -25,13 +25,17 @@ for i = 1, #all, 2 do
   else
     slot.job = all[i]
     others[#others + 1] = slot
-    if slot.running then
-      active[slot.account] = (active[slot.account] or 0) + 1
-    end
   end
 end
+local starts = {}
+local function last_start(account)
+  if not starts[account] then
+    starts[account] = tonumber(redis.call('ZSCORE', KEYS[2], account) or 0)
+  end
+  return starts[account]
+end
 local function is_before(slot)
-  local theirs, ours = active[slot.account] or 0, active[mine.account] or 0
+  local theirs, ours = last_start(slot.account), last_start(mine.account)
   if slot.running or theirs ~= ours then
     return slot.running or theirs < ours
   end
@@ -46,8 +50,12 @@ local function free(server)
   end
   return taken < tonumber(ARGV[4])
 end
-if not mine.running then
-  mine.running = free(mine.source) and free(mine.destination)
+if not mine.running and free(mine.source) and free(mine.destination) then
+  mine.running = true
+  local remembered = 3600000 -- milliseconds
+  redis.call('ZADD', KEYS[2], at, mine.account)
+  redis.call('ZREMRANGEBYSCORE', KEYS[2], '-inf', at - remembered)
+  redis.call('PEXPIRE', KEYS[2], remembered)
 end
 redis.call('HSET', KEYS[1], ARGV[1], table.concat({mine.source, mine.destination, string.format('%.0f', mine.since),
   string.format('%.0f', at + tonumber(ARGV[5])), mine.running and '1' or '0', mine.account}, '\n'))

@@ -9,7 +9,6 @@ if redis.call('HGET', job, 'lease') ~= ARGV[1] then
   return no_lease(job)
 end
 if redis.call('HGET', job, 'mark') == ARGV[2] then
-  redis.call('HSET', job, 'mark', ARGV[2]) -- replicas confirm only a write
   return 1
 end
 local at = now()
