@@ -102,7 +102,7 @@ func (m *migrations) instance() {
 		writeFile(m.t, data, name, string(content))
 	}
 	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c `+
-		`'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; `+
+		`'while date +%%s%%N >> volumes/beat/at; do sleep 0.02; done'; `+ // ends when the test has removed the directory
 		`[ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
 	text, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", command}})
 	if err != nil {

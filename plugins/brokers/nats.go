@@ -58,7 +58,8 @@ func openNATS(s *Sink) opener {
 		c := &natsConnection{cancelableLifetime: newLifetime(), pending: map[*natsPublish]struct{}{}}
 		dialer := &handshakeDialer{ctx: ctx}
 		defer dialer.keepOpen()
-		options = append(options, nats.ErrorHandler(c.handleError), nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }),
+		options = append(options, nats.SetCustomDialer(dialer), nats.ErrorHandler(c.handleError),
+			nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }),
 			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.kill(err) }))
 		servers := make([]string, 0, len(s.config.Addresses))
 		for _, host := range s.config.hostPorts() {

@@ -29,14 +29,15 @@
 // # Agents
 //
 // An agent is a process that keeps the command of one instance running. When the command ends, the agent restarts it
-// after 0.1 to 45 s. To stop the command, the agent sends SIGTERM to its process group and, ten seconds later, SIGKILL.
-// It does not stop processes outside of that group. A migration fails if they write to the source during the copy. If
-// they write later, the driver keeps the source in <path>/.hubrelay-kept and logs a warning. What they write to a file
-// that they keep open is lost when the source is removed. Agents keep running without the driver and the daemon. The driver finds them by their lock on .keeper.lock, and starts missing agents
-// when it is configured. Killing an agent kills its command (Linux). The driver stops the agents of its relay whose
-// instance or server is no longer in the inventory. `hubrelay inventory agents` lists and stops agents manually. Their
-// command line is `hubrelay agent PATH INSTANCE LEASE STEADY RELAY`. Under systemd a restart of the daemon ends them
-// too, unless the unit contains KillMode=process.
+// after 0.1 to 45 s. To stop the command, the agent sends SIGTERM to its process group and, ten seconds later,
+// SIGKILL. It does not stop processes outside of that group. A migration fails if they write to the source during
+// the copy. If they write later, the driver keeps the source in <path>/.hubrelay-kept and logs a warning. What they
+// write to a file that they keep open is lost when the source is removed. Agents keep running without the driver and
+// the daemon. The driver finds them by their lock on .keeper.lock, and starts missing agents when it is configured.
+// Killing an agent kills its command (Linux). The driver stops the agents of its relay whose instance or server is
+// no longer in the inventory. `hubrelay inventory agents` lists and stops agents manually. Their command line is
+// `hubrelay agent PATH INSTANCE LEASE STEADY RELAY`. Under systemd a restart of the daemon ends them too, unless the
+// unit contains KillMode=process.
 //
 // # A migration
 //

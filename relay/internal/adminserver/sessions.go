@@ -78,7 +78,8 @@ func (s *Sessions) findSession(cookie string) (Caller, bool) {
 		return Caller{}, false
 	}
 	token, ok := s.tokens.findToken(found.token)
-	if !ok || found.started.Before(token.since) || now.Sub(found.started) >= sessionLifetime || now.Sub(found.usedAt) >= sessionIdleTime {
+	if !ok || found.started.Before(token.since) ||
+		now.Sub(found.started) >= sessionLifetime || now.Sub(found.usedAt) >= sessionIdleTime {
 		delete(s.byHash, hash)
 		return Caller{}, false
 	}
