@@ -49,18 +49,18 @@ func (l *losses) stopReaders() {
 		readOn(true)
 	}()
 	before := seen()
-	look, stop := time.Now(), time.Now()
+	nextCheck, stoppedAt := time.Now(), time.Now()
 	testkit.Eventually(l.t, kind.name+" of "+flooded+" to be closed with 1013", func() error {
 		if seen() > before {
 			return nil
 		}
-		if now := time.Now(); now.After(look) {
-			closing := l.isClosing(flooded, kind.streamType) || now.Sub(stop) > stopTime
-			readOn(closing) // earlier data must be read before the close frame
-			look = now.Add(checkInterval)
-			if closing {
-				look = now.Add(readTime)
-				stop = look
+		if now := time.Now(); now.After(nextCheck) {
+			mustRead := l.isClosing(flooded, kind.streamType) || now.Sub(stoppedAt) > stopTime
+			readOn(mustRead) // earlier data must be read before the close frame
+			nextCheck = now.Add(checkInterval)
+			if mustRead {
+				nextCheck = now.Add(readTime)
+				stoppedAt = nextCheck
 			}
 		}
 		return errors.New("none was")

@@ -179,7 +179,7 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if blocked != "" {
 		return fmt.Errorf("the broker blocks publishers, %s It lacks memory or disk space", blocked)
 	}
-	if err := c.sizes.check(m, time.Now()); err != nil {
+	if err := c.sizes.checkSize(m, time.Now()); err != nil {
 		return err
 	}
 	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, newPublishing(m))
@@ -205,10 +205,10 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 // explainLoss returns the error of a message that was not confirmed before the channel was closed.
 func (c *amqpConnection) explainLoss(m *message.Message) error {
 	err := c.lossError(m.Context())
-	if !c.sizes.learn(err, time.Now()) {
+	if !c.sizes.learnLimit(err, time.Now()) {
 		return err
 	}
-	return cmp.Or(c.sizes.check(m, time.Now()), error(&resendError{err}))
+	return cmp.Or(c.sizes.checkSize(m, time.Now()), error(&resendError{err}))
 }
 
 // amqpSizeLimit is the maximum size of a message that RabbitMQ accepts (max_message_size), if it is known. RabbitMQ rejects a
@@ -225,8 +225,8 @@ const sizeLimitTime = 10 * time.Minute
 
 var amqpSizeReason = regexp.MustCompile(`message size \d+ is larger than configured max size (\d+)`)
 
-// learn reports whether err names the limit, and stores it.
-func (l *amqpSizeLimit) learn(err error, now time.Time) bool {
+// learnLimit reports whether err names the limit, and stores it.
+func (l *amqpSizeLimit) learnLimit(err error, now time.Time) bool {
 	var closed *amqp.Error
 	if !errors.As(err, &closed) || closed.Code != amqp.PreconditionFailed {
 		return false
@@ -245,8 +245,8 @@ func (l *amqpSizeLimit) learn(err error, now time.Time) bool {
 	return true
 }
 
-// check returns an error for a message that is larger than the known limit.
-func (l *amqpSizeLimit) check(m *message.Message, now time.Time) error {
+// checkSize returns an error for a message that is larger than the known limit.
+func (l *amqpSizeLimit) checkSize(m *message.Message, now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.bytes == 0 || len(m.Payload) <= l.bytes || now.After(l.expires) {

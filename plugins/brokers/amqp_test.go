@@ -32,21 +32,21 @@ func TestAMQPSizeLimit(t *testing.T) {
 	for _, err := range []error{
 		errors.New(reason), &amqp.Error{Code: amqp.NotFound, Reason: reason}, &amqp.Error{Code: amqp.PreconditionFailed},
 	} {
-		if limit.learn(err, now) || limit.check(large, now) != nil {
+		if limit.learnLimit(err, now) || limit.checkSize(large, now) != nil {
 			t.Errorf("%v set a limit", err)
 		}
 	}
-	if !limit.learn(&connLostError{&amqp.Error{Code: amqp.PreconditionFailed, Reason: reason}}, now) {
+	if !limit.learnLimit(&connLostError{&amqp.Error{Code: amqp.PreconditionFailed, Reason: reason}}, now) {
 		t.Error("the limit was not recognized")
 	}
 	var tooLarge *amqpSizeError
-	if err := limit.check(large, now); !errors.As(err, &tooLarge) || tooLarge.limit != 10 {
+	if err := limit.checkSize(large, now); !errors.As(err, &tooLarge) || tooLarge.limit != 10 {
 		t.Errorf("got %v, want a limit of 10", err)
 	}
-	if err := limit.check(small, now); err != nil {
+	if err := limit.checkSize(small, now); err != nil {
 		t.Error(err)
 	}
-	if err := limit.check(large, now.Add(sizeLimitTime+1)); err != nil {
+	if err := limit.checkSize(large, now.Add(sizeLimitTime+1)); err != nil {
 		t.Errorf("after the limit has expired: %v", err)
 	}
 }

@@ -30,8 +30,8 @@
 // The topic, subject, routing key, stream or table is a name with placeholders: {topic}, {hub}, {account}, and
 // {topic_path}, which is the topic with slashes instead of dots. A character that the broker does not allow in a name
 // becomes "_". So does a dot in a hub or an account, because it would start another word. Two hubs can therefore have
-// the same name. So can the account a_b with the hub c, and a with b_c, if only "_", or another character that an account
-// may contain, separates the placeholders.
+// the same name. The account a_b with the hub c has the same name as a with b_c if the separator of the placeholders is "_",
+// or another character that an account can contain.
 // hubrelay-hub and hubrelay-account tell them apart. A digest has the topic hubrelay.digest, and a hub if all its
 // notifications share it. Publishers may name any number of hubs. If the broker creates topics or streams by itself and
 // the name has {hub}, set a limit in the broker.

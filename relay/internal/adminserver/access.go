@@ -72,8 +72,7 @@ type Token struct {
 // Tokens authenticates requests by the bearer token in Authorization. The zero value accepts no token.
 type Tokens struct{ list atomic.Pointer[[]validToken] }
 
-// validToken is a token with the time since when it is valid without a break. A session of a token that was removed and added
-// again has another time, so it ends.
+// validToken is a token with the time at which it became valid. If it is removed and added again, earlier sessions end.
 type validToken struct {
 	Token
 	since time.Time
@@ -104,10 +103,10 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 	if !ok {
 		return Caller{}, relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")
 	}
-	return token.caller(), nil
+	return token.toCaller(), nil
 }
 
-func (t *validToken) caller() Caller { return Caller{Name: t.Name, Role: t.Role} }
+func (t *validToken) toCaller() Caller { return Caller{Name: t.Name, Role: t.Role} }
 
 // findToken returns the token that has this hash.
 func (t *Tokens) findToken(hash [sha256.Size]byte) (validToken, bool) {

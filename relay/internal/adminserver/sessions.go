@@ -84,7 +84,7 @@ func (s *Sessions) findSession(cookie string) (Caller, bool) {
 		return Caller{}, false
 	}
 	found.usedAt = now
-	caller := token.caller()
+	caller := token.toCaller()
 	caller.hasSession = true
 	return caller, true
 }
@@ -115,7 +115,7 @@ func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok 
 		delete(s.byHash, oldest)
 	}
 	s.byHash[sha256.Sum256([]byte(cookie))] = &session{hash, now, now}
-	caller = valid.caller()
+	caller = valid.toCaller()
 	caller.hasSession = true
 	return cookie, caller, true
 }

@@ -30,19 +30,16 @@ const (
 	adminActor = "admin "
 )
 
-// isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because an account
-// can cause them at any rate, and to what every token of the admin API can cause: actions that its role does not permit, and
-// authentications.
+// isSummarized reports whether repeated entries become one. An account can cause actions of its API keys at any rate. Every
+// token of the admin API, also that of a viewer, can cause authentications and actions that its role does not permit.
 func isSummarized(e *Entry) bool {
 	return strings.HasPrefix(e.Actor, keyActor) || strings.HasPrefix(e.Actor, adminActor) && isWithoutEffect(e)
 }
 
-// isWithoutEffect reports whether any client can repeat an action with different targets and addresses.
+// isWithoutEffect reports whether an action has changed nothing, so a client can repeat it with any number of targets.
 func isWithoutEffect(e *Entry) bool {
-	if strings.HasPrefix(e.Actor, adminActor) {
-		return e.Outcome == string(relay.CodePermissions) || e.Action == ActionAdminAuthenticate
-	}
-	return e.Outcome != OutcomeOK
+	return e.Action == ActionAdminAuthenticate || e.Outcome == string(relay.CodePermissions) ||
+		e.Outcome != OutcomeOK && strings.HasPrefix(e.Actor, keyActor)
 }
 
 // isRejectedUnknown reports whether an entry is a rejected action of an unknown actor.

@@ -156,7 +156,7 @@ func BenchmarkConnectionsOf50000(b *testing.B) {
 	n := New(Options{})
 	for i := range 50_000 {
 		c := &connection{server: n, feed: n.mergedFeed, opened: time.Now(), key: "k", handshakePending: true}
-		c.lease, _ = n.reserve(nil, &Subscription{Hub: "h", Key: "k"})
+		c.lease, _ = n.reserveLease(nil, &Subscription{Hub: "h", Key: "k"})
 		n.add(c, &Subscription{Hub: fmt.Sprint("h", i%5000)})
 	}
 	b.Run("page", func(b *testing.B) {

@@ -18,7 +18,7 @@ type Limits struct {
 	Hub int
 	// Key limits the clients of one key, by its name.
 	Key int
-	// Account limits the clients of all keys of one account. Keys of all accounts, and of none, do not count.
+	// Account limits the clients of all keys of one account. A key for all accounts, or without an account, does not count.
 	Account int
 }
 
@@ -33,27 +33,28 @@ const (
 	LimitAccount Limit = "account"
 )
 
-// owner identifies what a client counts for. hub is empty for an account stream, account for a key without limit.
-type owner struct{ hub, key, account string }
+// leaseOwner names what a client counts for. hub is empty for an account stream, and account for a key without a limit per
+// account.
+type leaseOwner struct{ hub, key, account string }
 
 // connectionLease is the share of one client in the [Limits].
 type connectionLease struct {
 	limiter *connectionLimiter
-	owner   owner
+	owner   leaseOwner
 	once    sync.Once
 }
 
 // release returns the share. It may be called several times and concurrently.
-func (l *connectionLease) release() { l.once.Do(func() { l.limiter.release(l.owner) }) }
+func (l *connectionLease) release() { l.once.Do(func() { l.limiter.releaseLease(l.owner) }) }
 
-// reserve acquires a lease for a client. The caller must release it. If a limit is reached, the error is 503.not-ready (node)
-// or 429.rate-limiting (hub, key, account), and reserve sets Retry-After in header. Concurrent calls never exceed a limit.
-func (s *Server) reserve(header http.Header, sub *Subscription) (*connectionLease, *relay.Error) {
-	o := owner{hub: sub.Hub, key: sub.Key}
+// reserveLease acquires a lease for a client. The caller must release it. If a limit is reached, the error is 503.not-ready (node)
+// or 429.rate-limiting (hub, key, account), and reserveLease sets Retry-After in header. Concurrent calls never exceed a limit.
+func (s *Server) reserveLease(header http.Header, sub *Subscription) (*connectionLease, *relay.Error) {
+	o := leaseOwner{hub: sub.Hub, key: sub.Key}
 	if sub.Account != anyAccount {
 		o.account = sub.Account
 	}
-	lease, full := s.limits.acquire(o)
+	lease, full := s.limits.acquireLease(o)
 	if full == "" {
 		return lease, nil
 	}
@@ -101,8 +102,8 @@ func newConnectionLimiter(l Limits) *connectionLimiter {
 	}
 }
 
-// acquire returns a lease, or the limit that is reached.
-func (c *connectionLimiter) acquire(o owner) (*connectionLease, Limit) {
+// acquireLease returns a lease, or the limit that is reached.
+func (c *connectionLimiter) acquireLease(o leaseOwner) (*connectionLease, Limit) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
@@ -124,7 +125,7 @@ func (c *connectionLimiter) acquire(o owner) (*connectionLease, Limit) {
 
 func limitReached(limit, taken int) bool { return limit > 0 && taken >= limit }
 
-func (c *connectionLimiter) release(o owner) {
+func (c *connectionLimiter) releaseLease(o leaseOwner) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.taken--

@@ -77,7 +77,7 @@ func TestLimits_ErrorNamesLimit(t *testing.T) {
 	t.Parallel()
 	s := New(Options{Limits: Limits{Hub: 1, Key: 1, Account: 1}})
 	first := &Subscription{Hub: "h", Key: "k", Account: "a"}
-	lease, err := s.reserve(http.Header{}, first)
+	lease, err := s.reserveLease(http.Header{}, first)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,14 +85,14 @@ func TestLimits_ErrorNamesLimit(t *testing.T) {
 		"hub": {Hub: "h", Key: "other", Account: "b"}, "key": {Hub: "other", Key: "k", Account: "b"},
 		"account": {Hub: "other", Key: "other", Account: "a"},
 	} {
-		_, err := s.reserve(http.Header{}, &sub)
+		_, err := s.reserveLease(http.Header{}, &sub)
 		if err == nil || err.Code != relay.CodeRateLimiting || err.Extra["limit"] != 1 || err.Extra["per"] != per {
 			t.Errorf("%s: got %v", per, err)
 		}
 	}
 	// Keys of all accounts, and of none, have no limit per account.
 	for i, account := range []string{anyAccount, anyAccount, "", ""} {
-		unlimited, err := s.reserve(http.Header{}, &Subscription{Key: fmt.Sprint("key ", i), Account: account})
+		unlimited, err := s.reserveLease(http.Header{}, &Subscription{Key: fmt.Sprint("key ", i), Account: account})
 		if err != nil {
 			t.Fatalf("account %q: %v", account, err)
 		}
@@ -100,7 +100,7 @@ func TestLimits_ErrorNamesLimit(t *testing.T) {
 	}
 	lease.release()
 	lease.release()
-	again, err := s.reserve(http.Header{}, first)
+	again, err := s.reserveLease(http.Header{}, first)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -152,7 +152,7 @@ func expect(t testing.TB, conn *websocket.Conn, first, last int) []message {
 	return list
 }
 
-// settled waits until the node has broadcast what is in the log, to the streams of hubs and to those of accounts.
+// settled waits until the node has broadcast the whole log to hub streams and account streams.
 func (r *relayed) settled(t testing.TB) {
 	t.Helper()
 	for p, l := range r.feeds {

@@ -35,7 +35,7 @@ func TestClosedConnection_DoesNotWriteToReusedDescriptor(t *testing.T) {
 				t.Fatal(err)
 			}
 			c := &connection{server: New(Options{}), fd: -1}
-			c.lease, _ = c.server.reserve(nil, &Subscription{Hub: "h", Key: "k"})
+			c.lease, _ = c.server.reserveLease(nil, &Subscription{Hub: "h", Key: "k"})
 			if err := c.setConn(conn); err != nil || c.fd < 0 {
 				t.Fatalf("%v: the socket has the number %d", err, c.fd)
 			}

@@ -121,7 +121,7 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request, sub *Subscr
 			return nil, nil, err
 		}
 	}
-	if c.lease, err = s.reserve(w.Header(), sub); err != nil {
+	if c.lease, err = s.reserveLease(w.Header(), sub); err != nil {
 		return nil, nil, err
 	}
 	begin, added := s.addWithCursor(c, sub)

@@ -245,5 +245,5 @@ func (l *loader) unknownType(schema *node, name string) {
 	}
 }
 
-// brokerNames are the brokers of hubrelay-brokers, which people write as the type of a sink, and a common other name.
+// brokerNames are the brokers of hubrelay-brokers, and rabbitmq. People write them as the type of a sink.
 var brokerNames = []string{"kafka", "nats", "amqp", "rabbitmq", "mqtt", "redis", "postgres"}

@@ -104,7 +104,7 @@ func TestClaimAbandoned_AfterManyActiveJobs(t *testing.T) {
 	compare(t, "claimed jobs", list, []queuedJob{{1, last, "49"}})
 }
 
-// Jobs that were queued in the same millisecond must not fill all slots of a worker. Another account does not wait behind them.
+// Jobs of one account that were queued in the same millisecond must not fill all slots of a worker, or delay another account.
 func TestWorkerHasTooManyAhead_SameTime(t *testing.T) {
 	t.Parallel()
 	w := NewWorker(WorkerOptions{Redis: newRedis(t)})

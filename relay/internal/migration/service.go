@@ -196,8 +196,7 @@ func (s *Service) clientError(err error) error {
 			"this Idempotency-Key was used for another request within ten minutes; use a new key for each new request")
 	case errors.Is(err, errInstanceRemoved):
 		return relay.NewError(relay.CodeNoInstance, "the instance was removed from the inventory")
-	}
-	if errors.Is(err, redisconn.ErrTooFewReplicas) {
+	case errors.Is(err, redisconn.ErrTooFewReplicas):
 		return fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "the job was stored and starts, but fewer replicas "+
 			"than redis.min_replicas have it, so a failover may lose it. A repeat with the same Idempotency-Key waits for "+
 			"them again, and one without is rejected until the job has ended"), err)

@@ -105,7 +105,7 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 	}
 	var id string
 	err = s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {
-		// Replicas need not have a rejection, so its error ends the call here.
+		// A rejection writes nothing. Its error ends the call without a wait for replicas.
 		id, err = createdJob(createScript.Run(ctx, r, keys, appendEvents(args, c.events)...))
 		return err
 	})

@@ -328,8 +328,8 @@ func (w *Worker) setPlace(p queuePlace) {
 	w.places[p.job] = p
 }
 
-// hasTooManyAhead reports whether about maxAhead held jobs precede a job. As in server_slot.lua, running jobs do, older jobs of
-// the same account, and up to as many jobs of each other account, because accounts take turns.
+// hasTooManyAhead reports whether about maxAhead held jobs precede a job: running jobs, older jobs of the same account, and as
+// many jobs of each other account plus one, because accounts take turns (server_slot.lua).
 func (w *Worker) hasTooManyAhead(job string) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

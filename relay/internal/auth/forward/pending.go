@@ -22,8 +22,8 @@ const (
 	// maxPendingPerAddress is the part of it that one client address can use (see [clientaddr.Group]). Guesses
 	// from one address then do not delay others.
 	maxPendingPerAddress = maxRunning / 2
-	// maxRunningPerAddress is the maximum number of running requests of one client address, so that a few addresses with slow
-	// responses do not make all others wait.
+	// maxRunningPerAddress is the maximum number of running requests of one client address. A few addresses with slow
+	// responses then do not make all others wait.
 	maxRunningPerAddress = maxRunning / 4
 )
 

@@ -101,7 +101,7 @@ func TestPendingRequests_LimitRunningPerAddress(t *testing.T) {
 		if waited := time.Since(started); err != nil || waited > 0 {
 			t.Errorf("got %v after %s, want a key at once", err, waited)
 		}
-		time.Sleep(2 * time.Minute) // also those that waited end
+		time.Sleep(2 * time.Minute) // running and waiting requests reach their timeout
 		synctest.Wait()
 		if p.running != 0 || len(p.waiting) != 0 || len(p.byAddress) != 0 {
 			t.Errorf("%d run, %d wait, %d addresses", p.running, len(p.waiting), len(p.byAddress))

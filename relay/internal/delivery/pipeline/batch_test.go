@@ -231,8 +231,8 @@ func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
 	}
 }
 
-// If the attempts of a batch are used up, the notifications of each account get one attempt of their own, because those of one
-// account may be the reason.
+// When a batch has no attempts left, the notifications of each account get one attempt of their own, because one account may be
+// the reason for the failures.
 func TestBatch_ExhaustedIsSplitByAccount(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -265,7 +265,7 @@ func TestBatch_ExhaustedIsSplitByAccount(t *testing.T) {
 	attempts := sink.deliveries()
 	for _, d := range attempts[2:] {
 		if d.Attempt != 3 || accountOf(&d) == (admission.Account{}) {
-			t.Errorf("got attempt %d with %d notifications, want the last attempt with those of one account", d.Attempt,
+			t.Errorf("got attempt %d with %d notifications, want the last attempt with notifications of one account", d.Attempt,
 				len(d.Notifications))
 		}
 		if d.Notifications[0].Account == "bad" {

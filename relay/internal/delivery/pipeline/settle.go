@@ -89,22 +89,28 @@ func (s *settleStage) settle(
 		if wait, more := s.nextDelay(it, retryAfter); more {
 			return s.scheduleRetry(ctx, it, a, wait, err)
 		}
-		// Perhaps the notifications of one account are the reason, so those of others get an attempt of their own.
-		if claims, ok := it.Origin.(*claimOrigin); ok && it.Record.HasSeveralAccounts() {
+	}
+	if claims, ok := it.Origin.(*claimOrigin); ok {
+		if parts := splitFailed(it.Record, a.Outcome); parts != nil {
 			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
-			return s.splitDelivery(ctx, claims, it, it.Record.SplitByAccount(), err)
-		}
-	case relay.OutcomePermanent:
-		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
-		if claims, ok := it.Origin.(*claimOrigin); ok && len(it.Record.Notifications) > 1 {
-			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
-			return s.splitDelivery(ctx, claims, it, it.Record.Halves(), err)
+			return s.splitDelivery(ctx, claims, it, parts, err)
 		}
 	}
 	if err := s.storeDeadLetter(ctx, it, a.Outcome, err); err != nil {
 		return err
 	}
 	a.State = history.StateDead
+	return nil
+}
+
+// splitFailed returns the parts of a batch or digest that get further attempts, or nil if the delivery becomes a dead letter.
+func splitFailed(r *store.Record, outcome relay.Outcome) []*store.Record {
+	switch {
+	case outcome == relay.OutcomePermanent && len(r.Notifications) > 1: // perhaps because of one notification
+		return r.Halves()
+	case outcome == relay.OutcomeRetry && r.HasSeveralAccounts(): // perhaps because of the notifications of one account
+		return r.SplitByAccount()
+	}
 	return nil
 }
 

@@ -116,7 +116,7 @@ func newNotification(n relay.Notification) Notification {
 // of the whole, but their attempts are counted from the start.
 func (r *Record) Halves() []*Record {
 	middle := len(r.Notifications) / 2
-	return r.split([][]Notification{r.Notifications[:middle], r.Notifications[middle:]})
+	return r.splitInto([][]Notification{r.Notifications[:middle], r.Notifications[middle:]})
 }
 
 // HasSeveralAccounts reports whether the notifications of a batch or digest belong to several accounts.
@@ -137,17 +137,17 @@ func (r *Record) SplitByAccount() []*Record {
 		}
 		parts[place] = append(parts[place], n)
 	}
-	records := r.split(parts)
+	records := r.splitInto(parts)
 	for _, part := range records {
 		part.AttemptCount = r.AttemptCount
 	}
 	return records
 }
 
-// split returns a record for each of at least two parts of the notifications. The parts of a digest keep its times. They share
+// splitInto returns a record for each of at least two parts of the notifications. The parts of a digest keep its times. They share
 // the notifications that are not listed by their length, so a rejected notification does not take the counts of all others into
 // its dead letter.
-func (r *Record) split(parts [][]Notification) []*Record {
+func (r *Record) splitInto(parts [][]Notification) []*Record {
 	records := make([]*Record, len(parts))
 	for i, list := range parts {
 		records[i] = &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: r.Batch}

@@ -16,8 +16,8 @@ local function no_lease(job)
   return (state == 'completed' or state == 'error' or state == 'expired') and -2 or 0
 end
 
--- known_job returns the result of an idempotency key, or false. It writes the time of the key again, because replicas confirm
--- only a write.
+-- known_job returns the result of an idempotency key, or false. It sets the remaining time of the key again, because
+-- replicas confirm only a write.
 local function known_job(key)
   local known = redis.call('GET', key)
   if known then
