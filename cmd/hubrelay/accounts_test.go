@@ -75,7 +75,7 @@ func TestAccountsErase(t *testing.T) {
 			{`hubrelay_sink_retrying{sink="retry"}`, 4},
 			{`hubrelay_sink_retrying{sink="batch"}`, 1},
 			{`hubrelay_sink_dead{sink="dead"}`, 4},
-			{`hubrelay_inbox_entries_total{outcome="quarantined"}`, 4},
+			{`hubrelay_inbox_entries_total{result="quarantined"}`, 4},
 		} {
 			if got := d.Metric(t, m.metric); got != m.want {
 				return fmt.Errorf("%s is %v", m.metric, got)

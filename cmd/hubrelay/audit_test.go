@@ -84,14 +84,14 @@ func TestAudit(t *testing.T) {
 	}
 	for args, want := range map[string]map[string]string{
 		"--action authenticate --address 127.0.0.1": {
-			"outcome": "401.auth-invalid", "target": "GET /v1/hubs/current/notifications",
+			"result": "401.auth-invalid", "target": "GET /v1/hubs/current/notifications",
 		},
-		"--action token.revoke": {"actor": "key ops", "address": "127.0.0.1", "outcome": "ok"},
-		"--action sinks.pause":  {"actor": admin, "action": "sinks.pause", "target": "hook", "outcome": "ok"},
-		"--action publish":      {"actor": "key reader", "address": "127.0.0.1", "outcome": "403.permissions"},
-		"--target added":        {"actor": "configuration", "action": "keys.add", "outcome": "ok"},
+		"--action token.revoke": {"actor": "key ops", "address": "127.0.0.1", "result": "ok"},
+		"--action sinks.pause":  {"actor": admin, "action": "sinks.pause", "target": "hook", "result": "ok"},
+		"--action publish":      {"actor": "key reader", "address": "127.0.0.1", "result": "403.permissions"},
+		"--target added":        {"actor": "configuration", "action": "keys.add", "result": "ok"},
 		"--action config": {
-			"actor": "configuration", "action": "config.reload", "outcome": "ok",
+			"actor": "configuration", "action": "config.reload", "result": "ok",
 			"detail": "sinks added: second; keys added: added",
 		},
 	} {
@@ -146,7 +146,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("verify of an empty file: got %d\n%s%s", code, out, errOut)
 	}
 	if out, _, code := call(t, nil, "", "audit", "--limit", "3", "--admin", d.Admin); code != 0 ||
-		!strings.Contains(out, "OUTCOME") || !strings.Contains(out, "config.reload") {
+		!strings.Contains(out, "RESULT") || !strings.Contains(out, "config.reload") {
 		t.Errorf("the table: %d\n%s", code, out)
 	}
 	if _, errOut, code := call(t, nil, "", "audit", "--limit", "0", "--admin", d.Admin); code != 2 {

@@ -372,7 +372,7 @@ func TestEventsShow_Backlog(t *testing.T) {
 	expect(delivered, "delivered 1=204")
 }
 
-// TestEventsTail follows events with their outcomes.
+// TestEventsTail follows events with their states.
 func TestEventsTail(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {

@@ -44,10 +44,10 @@ func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
 	testkit.Eventually(t, "readiness", d.Ready(http.StatusOK))
 	testkit.Eventually(t, "metrics", getOK("http://"+d.Health+"/metrics", ""))
 	// Idle connections made room for all new ones. On a slow machine, some ended before at their timeout.
-	if got := d.Metric(t, `hubrelay_connections_rejected_total{limit="total",listener="server"}`); got != 0 {
+	if got := d.Metric(t, `hubrelay_listener_connections_rejected_total{limit="total",listener="server"}`); got != 0 {
 		t.Errorf("%v connections were rejected, want none", got)
 	}
-	if got := d.Metric(t, `hubrelay_connections{listener="server"}`); got > files-128 {
+	if got := d.Metric(t, `hubrelay_listener_connections{listener="server"}`); got > files-128 {
 		t.Errorf("%v connections are open, want at most %d", got, files-128)
 	}
 

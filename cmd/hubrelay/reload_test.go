@@ -176,7 +176,7 @@ func (d *daemon) checkRejectionIsShown(t *testing.T, n int) {
 	testkit.Eventually(t, "one entry per rejected configuration", func() error {
 		out, errOut, code := call(t, nil, "", "audit", "--action", "config.reload", "--json", "--admin", d.Admin)
 		lines := strings.Split(strings.TrimSpace(out), "\n")
-		if code != 0 || len(lines) != n || !strings.Contains(lines[0], `"outcome":"rejected"`) ||
+		if code != 0 || len(lines) != n || !strings.Contains(lines[0], `"result":"rejected"`) ||
 			!strings.Contains(lines[0], problem) {
 			return fmt.Errorf("got %d\n%s%s; want %d entries with their problems", code, out, errOut, n)
 		}

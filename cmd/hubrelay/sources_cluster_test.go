@@ -66,7 +66,7 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	store := inCluster(t, append(masters, replicas...)...)
 	stored := func() (n float64) {
 		for _, d := range nodes {
-			n += d.Metric(t, `hubrelay_source_messages_total{outcome="stored",source="upstream"}`)
+			n += d.Metric(t, `hubrelay_source_messages_total{result="stored",source="upstream"}`)
 		}
 		return n
 	}

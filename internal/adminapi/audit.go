@@ -14,8 +14,8 @@ type AuditEntry struct {
 	// Action is the name of an operation, or of another action.
 	Action string `json:"action"`
 	Target string `json:"target,omitempty"`
-	// Outcome is ok, the code of the error, or rejected for a configuration that was not applied.
-	Outcome string `json:"outcome"`
+	// Result is ok, the code of the error, or rejected for a configuration that was not applied.
+	Result string `json:"result"`
 	Detail  string `json:"detail,omitempty"`
 	// Repeated is the number of further entries that this one summarizes.
 	Repeated int `json:"repeated,omitempty"`

@@ -122,7 +122,7 @@ type EventAttempt struct {
 	Number     int       `json:"number"`
 	Time       time.Time `json:"time"`
 	DurationMS float64   `json:"duration_ms"`
-	// Outcome is delivered, retry, permanent or gone.
+	// Outcome is delivered, retry (perhaps a temporary failure, even if no attempt is left), permanent or gone.
 	Outcome string `json:"outcome"`
 	// Status is the status code of the destination, or 0.
 	Status int    `json:"status"`

@@ -100,7 +100,7 @@ type RetryResult struct {
 // Attempt is one call of a sink.
 type Attempt struct {
 	Time time.Time `json:"time"`
-	// Outcome is delivered, retry, permanent or gone.
+	// Outcome is delivered, retry (perhaps a temporary failure, even if no attempt is left), permanent or gone.
 	Outcome string `json:"outcome"`
 	// Status is the HTTP status, or 0.
 	Status     int     `json:"status,omitempty"`

@@ -17,21 +17,21 @@ const (
 // recordSecretFiles records that key files have changed.
 func (d *Daemon) recordSecretFiles(target string) {
 	d.audit.Record(audit.Entry{
-		Actor: configurationActor, Action: audit.ActionReloadKeys, Target: target, Outcome: audit.OutcomeOK,
+		Actor: configurationActor, Action: audit.ActionReloadKeys, Target: target, Result: audit.ResultOK,
 	})
 }
 
 // recordDisabledSink records that the relay has disabled a sink.
 func (d *Daemon) recordDisabledSink(sink, reason string) {
 	d.audit.Record(audit.Entry{
-		Actor: relayActor, Action: audit.ActionDisableSink, Target: sink, Outcome: audit.OutcomeOK, Detail: reason,
+		Actor: relayActor, Action: audit.ActionDisableSink, Target: sink, Result: audit.ResultOK, Detail: reason,
 	})
 }
 
 // recordRejected records a rejected configuration.
 func (d *Daemon) recordRejected(problems string) {
 	d.audit.Record(audit.Entry{
-		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeRejected,
+		Actor: configurationActor, Action: audit.ActionReloadConfig, Result: audit.ResultRejected,
 		Detail: problems,
 	})
 }
@@ -48,7 +48,7 @@ func (d *Daemon) recordReload(before, after *config.Config) {
 		detail[i] = d.title + ": " + strings.Join(d.names, ", ")
 	}
 	d.audit.Record(audit.Entry{
-		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeOK,
+		Actor: configurationActor, Action: audit.ActionReloadConfig, Result: audit.ResultOK,
 		Detail: strings.Join(detail, "; "),
 	})
 	for action, names := range map[audit.Action][]string{
@@ -57,7 +57,7 @@ func (d *Daemon) recordReload(before, after *config.Config) {
 		for _, name := range names {
 			d.audit.Record(audit.Entry{
 				Actor: configurationActor, Action: action, Target: name,
-				Outcome: audit.OutcomeOK,
+				Result: audit.ResultOK,
 			})
 		}
 	}

@@ -186,10 +186,10 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 			return
 		}
 		r = withAuditDetail(r)
-		outcome := h.serve(w, r, maxBody, f)
+		result := h.serve(w, r, maxBody, f)
 		h.log.Info("admin request", "actor", callerFrom(r).Name, "action", op.Name, "path", r.URL.Path,
-			"outcome", outcome)
-		h.recordRequest(r, op, outcome)
+			"result", result)
+		h.recordRequest(r, op, result)
 	}
 	methods := h.routes[op.Path]
 	if methods == nil {
@@ -202,10 +202,10 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 	}
 }
 
-// serve writes the response and returns its outcome for the audit log.
+// serve writes the response and returns its result for the audit log.
 func (h *apiHandler) serve(
 	w http.ResponseWriter, r *http.Request, maxBody int, f func(*http.Request) (any, error),
-) (outcome string) {
+) (result string) {
 	r.Body = http.MaxBytesReader(w, r.Body, int64(maxBody))
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		control := http.NewResponseController(w)
@@ -243,8 +243,8 @@ func (b *endingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// writeResponse writes the response of a successful request and returns its outcome for the audit log.
-func (h *apiHandler) writeResponse(w http.ResponseWriter, r *http.Request, body any) (outcome string) {
+// writeResponse writes the response of a successful request and returns its result for the audit log.
+func (h *apiHandler) writeResponse(w http.ResponseWriter, r *http.Request, body any) (result string) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
@@ -254,7 +254,7 @@ func (h *apiHandler) writeResponse(w http.ResponseWriter, r *http.Request, body 
 		return string(public.Code)
 	}
 	httpserver.WriteJSON(w, http.StatusOK, text.Bytes())
-	return audit.OutcomeOK
+	return audit.ResultOK
 }
 
 // clientError converts the error of an operation for the client. Unknown errors come from Redis.

@@ -54,7 +54,7 @@ func searchAuditLog(
 	page.Data, page.Next = make([]adminapi.AuditEntry, len(entries)), next
 	for i, e := range entries {
 		page.Data[i] = adminapi.AuditEntry{
-			ID: e.ID, Time: e.Time, Actor: e.Actor, Address: e.Address, Action: string(e.Action), Target: e.Target, Outcome: e.Outcome,
+			ID: e.ID, Time: e.Time, Actor: e.Actor, Address: e.Address, Action: string(e.Action), Target: e.Target, Result: e.Result,
 			Detail: e.Detail, Repeated: e.Repeated,
 		}
 	}
@@ -94,14 +94,14 @@ func checkAction(name string) error {
 }
 
 // recordRequest records a request of an operator.
-func (h *apiHandler) recordRequest(r *http.Request, op adminapi.Description, outcome string) {
+func (h *apiHandler) recordRequest(r *http.Request, op adminapi.Description, result string) {
 	var targets []string
 	for _, name := range op.ParameterNames() {
 		targets = append(targets, r.PathValue(name))
 	}
 	h.audit.Record(audit.Entry{
 		Actor: actorOf(r), Address: remoteAddr(r), Action: audit.Action(op.Name),
-		Target: strings.Join(targets, "/"), Outcome: outcome, Detail: *auditDetail(r),
+		Target: strings.Join(targets, "/"), Result: result, Detail: *auditDetail(r),
 	})
 }
 
@@ -142,7 +142,7 @@ func (a *Admin) countAuthFailure(w http.ResponseWriter, r *http.Request, err *re
 	}
 	a.opt.Audit.Record(audit.Entry{
 		Address: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Target: r.Method + " " + r.URL.Path,
-		Outcome: string(err.Code),
+		Result: string(err.Code),
 	})
 	return err
 }

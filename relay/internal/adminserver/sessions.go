@@ -167,7 +167,7 @@ func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
 	}
 	a.opt.Sessions.endSessions(r) // of the same browser
 	a.opt.Audit.Record(audit.Entry{
-		Actor: "admin " + caller.Name, Address: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Outcome: audit.OutcomeOK,
+		Actor: "admin " + caller.Name, Address: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Result: audit.ResultOK,
 	})
 	setCookie(w, r, cookie, 0)
 	a.api.writeResponse(w, r, adminapi.Envelope[adminapi.Session]{Data: a.describeSession(caller)})

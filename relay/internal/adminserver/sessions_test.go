@@ -94,7 +94,7 @@ func TestSessions_SignInAndOut(t *testing.T) {
 	if e := log[len(log)-1]; e.Actor != "admin oncall" || e.Action != "sinks.pause" {
 		t.Errorf("got audit entry %+v, want the pause by the token of the session", e)
 	}
-	if e := log[1]; e.Actor != "admin oncall" || e.Action != audit.ActionAdminAuthenticate || e.Outcome != audit.OutcomeOK {
+	if e := log[1]; e.Actor != "admin oncall" || e.Action != audit.ActionAdminAuthenticate || e.Result != audit.ResultOK {
 		t.Errorf("got audit entry %+v, want the sign-in", e)
 	}
 	lost := *b.cookie

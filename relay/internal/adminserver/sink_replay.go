@@ -91,11 +91,11 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 		return adminapi.ReplayResult{}, err
 	}
 	result, err := s.ReplaySink(r.Context(), r.PathValue("name"), selection)
-	outcome := "%d replayed"
+	format := "%d replayed"
 	if request.DryRun {
-		outcome = "dry run: %d would be replayed"
+		format = "dry run: %d would be replayed"
 	}
-	*auditDetail(r) = fmt.Sprintf(outcome+", %d skipped, complete: %t; %s", result.Scheduled, result.Waiting,
+	*auditDetail(r) = fmt.Sprintf(format+", %d skipped, complete: %t; %s", result.Scheduled, result.Waiting,
 		result.Complete, describeReplay(request))
 	switch {
 	case errors.Is(err, redisconn.ErrFull):

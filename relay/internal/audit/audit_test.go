@@ -46,12 +46,12 @@ func TestLog_WritesFileAndStore(t *testing.T) {
 		store := &memoryStore{failures: 3}
 		l := NewLog(Options{File: file, Log: testkit.Log(t)})
 		l.Record(Entry{
-			Action: ActionAuthenticate, Outcome: "401.auth-invalid", Address: "192.0.2.1",
+			Action: ActionAuthenticate, Result: "401.auth-invalid", Address: "192.0.2.1",
 			Target: "GET /" + strings.Repeat("x", 10_000),
 		})
 		stop := runLog(t, l, store)
 		time.Sleep(time.Minute)
-		l.Record(Entry{Actor: "admin alice", Action: "sinks.pause", Target: "a", Outcome: OutcomeOK})
+		l.Record(Entry{Actor: "admin alice", Action: "sinks.pause", Target: "a", Result: ResultOK})
 		stop()
 		text, err := os.ReadFile(file)
 		if err != nil {
@@ -79,7 +79,7 @@ func TestLog_DropsBeyondQueue(t *testing.T) {
 	dropped := 0
 	l := NewLog(Options{Dropped: func() { dropped++ }, Log: slog.New(slog.NewTextHandler(&log, nil))})
 	for range queueLen + 10 {
-		l.Record(Entry{Actor: "admin a", Action: ActionReloadConfig, Outcome: OutcomeOK})
+		l.Record(Entry{Actor: "admin a", Action: ActionReloadConfig, Result: ResultOK})
 	}
 	if dropped != 10 || strings.Count(log.String(), "level=ERROR") != 1 {
 		t.Errorf("got %d dropped entries, want 10, and one error:\n%s", dropped, log.String())
@@ -125,7 +125,7 @@ func TestStore_Search(t *testing.T) {
 	for i := range n {
 		e := Entry{
 			Time: start.Add(time.Duration(i) * time.Second), Actor: "key ops", Action: ActionPublish, Target: "ip",
-			Outcome: "429.rate-limiting",
+			Result: "429.rate-limiting",
 		}
 		if i%100 == 0 {
 			e.Actor, e.Action, e.Address, e.Target = "admin alice", "sinks.pause", "192.0.2.1", "hook"

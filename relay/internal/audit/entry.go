@@ -16,8 +16,8 @@ type Entry struct {
 	// Target names the object of the action, such as a sink or a path. Target and Address are empty in an entry for several
 	// rejected actions: of a key with too many targets, or of unknown actors beyond a rate.
 	Target string `json:"target,omitempty"`
-	// Outcome is [OutcomeOK], the code of an error, or [OutcomeRejected].
-	Outcome string `json:"outcome"`
+	// Result is [ResultOK], the code of an error, or [ResultRejected].
+	Result string `json:"result"`
 	// Detail describes the action, such as the text of an error. It contains no secrets.
 	Detail string `json:"detail,omitempty"`
 	// Repeated is the number of equal entries that this entry summarizes. They followed an entry without this number,
@@ -63,11 +63,11 @@ func Actions() []Action {
 	}
 }
 
-// OutcomeOK is the outcome of an action that succeeded.
-const OutcomeOK = "ok"
+// ResultOK is the result of an action that succeeded.
+const ResultOK = "ok"
 
-// OutcomeRejected is the outcome of a configuration that was not applied.
-const OutcomeRejected = "rejected"
+// ResultRejected is the result of a configuration that was not applied.
+const ResultRejected = "rejected"
 
 // Recorder records actions. Record does not block. It may be called concurrently.
 type Recorder interface{ Record(e Entry) }

@@ -20,7 +20,7 @@ func writeEntries(t *testing.T, w *fileWriter, n int) {
 	t.Helper()
 	batch := make([]*Entry, n)
 	for i := range batch {
-		batch[i] = &Entry{Actor: "admin alice", Action: "sinks.pause", Target: strconv.Itoa(i), Outcome: OutcomeOK}
+		batch[i] = &Entry{Actor: "admin alice", Action: "sinks.pause", Target: strconv.Itoa(i), Result: ResultOK}
 	}
 	if got, err := w.write(t.Context(), batch); err != nil || got != n {
 		t.Fatalf("got %d written entries, %v; want %d", got, err, n)

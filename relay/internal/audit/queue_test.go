@@ -55,7 +55,7 @@ func runLog(t *testing.T, l *Log, store Appender) (stop func()) {
 
 func recordMany(l *Log, n int) {
 	for i := range n {
-		l.Record(Entry{Actor: "admin alice", Action: "sinks.pause", Target: strconv.Itoa(i), Outcome: OutcomeOK})
+		l.Record(Entry{Actor: "admin alice", Action: "sinks.pause", Target: strconv.Itoa(i), Result: ResultOK})
 	}
 }
 

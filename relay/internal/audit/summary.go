@@ -38,12 +38,12 @@ func isSummarized(e *Entry) bool {
 
 // isWithoutEffect reports whether an action has changed nothing, so a client can repeat it with any number of targets.
 func isWithoutEffect(e *Entry) bool {
-	return e.Action == ActionAdminAuthenticate || e.Outcome == string(relay.CodePermissions) ||
-		e.Outcome != OutcomeOK && strings.HasPrefix(e.Actor, keyActor)
+	return e.Action == ActionAdminAuthenticate || e.Result == string(relay.CodePermissions) ||
+		e.Result != ResultOK && strings.HasPrefix(e.Actor, keyActor)
 }
 
 // isRejectedUnknown reports whether an entry is a rejected action of an unknown actor.
-func isRejectedUnknown(e *Entry) bool { return e.Actor == "" && e.Outcome != OutcomeOK }
+func isRejectedUnknown(e *Entry) bool { return e.Actor == "" && e.Result != ResultOK }
 
 // summaries counts repeated entries. The zero value is ready, and may be used concurrently.
 type summaries struct {

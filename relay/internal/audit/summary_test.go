@@ -12,7 +12,7 @@ import (
 )
 
 func revocation() Entry {
-	return Entry{Actor: "key ops", Action: ActionRevokeToken, Address: "192.0.2.1", Outcome: OutcomeOK}
+	return Entry{Actor: "key ops", Action: ActionRevokeToken, Address: "192.0.2.1", Result: ResultOK}
 }
 
 func recordTimes(l *Log, n int, e Entry) {
@@ -94,7 +94,7 @@ func TestLog_KeepsDifferentEntries(t *testing.T) {
 	}{
 		"same":           {func(*Entry) {}, 1},
 		"address":        {func(e *Entry) { e.Address = "192.0.2.2" }, 2},
-		"outcome":        {func(e *Entry) { e.Outcome = "401.auth-invalid" }, 2},
+		"result":         {func(e *Entry) { e.Result = "401.auth-invalid" }, 2},
 		"action":         {func(e *Entry) { e.Action = ActionRequest }, 2},
 		"target":         {func(e *Entry) { e.Target = "instance-1" }, 2},
 		"key":            {func(e *Entry) { e.Actor = "key other" }, 2},
@@ -150,7 +150,7 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 		stop := runLog(t, l, store)
 		const n = 1000
 		for i := range n {
-			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Outcome: "404.container"})
+			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Result: "404.container"})
 		}
 		time.Sleep(summaryWindow + 2*summaryTick)
 		want := make([]int, maxRejectedTargets+2) // with the first one without a target, and its summary
@@ -160,7 +160,7 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 			t.Errorf("got %v, want no open windows", l.summaries.targets)
 		}
 		for i := range n {
-			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Outcome: OutcomeOK})
+			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Result: ResultOK})
 		}
 		expectRepeats(t, store, append(want, make([]int, n)...)...)
 		stop()
@@ -174,12 +174,12 @@ func TestLog_SummarizesActionsOfViewer(t *testing.T) {
 		l := NewLog(Options{Log: testkit.Log(t)})
 		stop := runLog(t, l, store)
 		const n = 1000
-		signIn := Entry{Actor: "admin grafana", Action: ActionAdminAuthenticate, Outcome: OutcomeOK}
-		pause := Entry{Actor: "admin grafana", Action: "sinks.pause", Target: "s", Outcome: "403.permissions"}
+		signIn := Entry{Actor: "admin grafana", Action: ActionAdminAuthenticate, Result: ResultOK}
+		pause := Entry{Actor: "admin grafana", Action: "sinks.pause", Target: "s", Result: "403.permissions"}
 		recordTimes(l, n, signIn)
 		recordTimes(l, n, pause)
 		expectRepeats(t, store, 0, 0)
-		pause.Actor, pause.Outcome = "admin oncall", OutcomeOK
+		pause.Actor, pause.Result = "admin oncall", ResultOK
 		recordTimes(l, n, pause)
 		expectRepeats(t, store, make([]int, n+2)...)
 		time.Sleep(summaryWindow + 2*summaryTick)
@@ -196,7 +196,7 @@ func TestLog_LimitsUnknownActors(t *testing.T) {
 		stop := runLog(t, l, store)
 		const n = 5000
 		for i := range n {
-			l.Record(Entry{Action: ActionAuthenticate, Address: strconv.Itoa(i), Outcome: "401.auth-invalid"})
+			l.Record(Entry{Action: ActionAuthenticate, Address: strconv.Itoa(i), Result: "401.auth-invalid"})
 			if i%100 == 99 {
 				synctest.Wait() // until the queue has room
 			}
@@ -205,7 +205,7 @@ func TestLog_LimitsUnknownActors(t *testing.T) {
 		want := make([]int, unknownBurst+2) // with the first one without an address, and its summary
 		want[len(want)-1] = n - unknownBurst - 1
 		expectRepeats(t, store, want...)
-		l.Record(Entry{Action: ActionAuthenticate, Address: "192.0.2.1", Outcome: "401.auth-invalid"})
+		l.Record(Entry{Action: ActionAuthenticate, Address: "192.0.2.1", Result: "401.auth-invalid"})
 		expectRepeats(t, store, append(want, 0)...)
 		stop()
 	})

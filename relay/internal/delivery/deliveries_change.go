@@ -24,13 +24,13 @@ func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string
 		return result, err
 	}
 	ids = compactIDs(ids)
-	outcomes, err := s.opts.Deliveries.Retries.MakeDueIDs(ctx, name, ids)
+	statuses, err := s.opts.Deliveries.Retries.MakeDueIDs(ctx, name, ids)
 	var absent []string
-	for i, outcome := range outcomes {
-		if outcome == store.Changed {
+	for i, status := range statuses {
+		if status == store.Changed {
 			result.Changed++
 		} else {
-			absent = appendUnchanged(&result, absent, ids[i], outcome)
+			absent = appendUnchanged(&result, absent, ids[i], status)
 		}
 	}
 	if result.Changed > 0 {
@@ -52,11 +52,11 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 	dropped, err := s.opts.Deliveries.Retries.Drop(ctx, name, ids)
 	var absent []string
 	for i, d := range dropped {
-		if d.Outcome == store.Changed {
+		if d.Status == store.Changed {
 			result.Changed++
 			s.recordDrops(name, d.Record)
 		} else {
-			absent = appendUnchanged(&result, absent, ids[i], d.Outcome)
+			absent = appendUnchanged(&result, absent, ids[i], d.Status)
 		}
 	}
 	group := ConsumerGroup
@@ -82,10 +82,10 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 
 // appendUnchanged adds a delivery that was not changed to the result, or to absent if it is not scheduled.
 func appendUnchanged(
-	result *adminapi.ChangeDeliveriesResult, absent []string, id string, outcome store.ChangeOutcome,
+	result *adminapi.ChangeDeliveriesResult, absent []string, id string, status store.ChangeStatus,
 ) []string {
 	reason := adminapi.UnchangedRunning
-	switch outcome {
+	switch status {
 	case store.UnchangedAbsent:
 		return append(absent, id)
 	case store.UnchangedBlocked:

@@ -16,14 +16,14 @@ type listenerMetrics struct {
 
 func newListenerMetrics(registry *prometheus.Registry) listenerMetrics {
 	l := listenerMetrics{
-		open: gauges("connections", "Open connections, streams among them, by listener (server, health, admin).",
+		open: gauges("listener_connections", "Open TCP connections, those of stream clients among them, by listener (server, health, admin).",
 			"listener"),
-		rejected: counters("connections_rejected_total",
+		rejected: counters("listener_connections_rejected_total",
 			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip, blocked).",
 			"listener", "limit"),
-		evicted: counters("connections_evicted_total",
+		evicted: counters("listener_connections_evicted_total",
 			"Connections that were closed later because of a limit, such as idle ones to make room, by listener.", "listener"),
-		failed: counters("accept_failures_total",
+		failed: counters("listener_accept_failures_total",
 			"Connections that could not be accepted, such as without free file descriptors, by listener.", "listener"),
 	}
 	registry.MustRegister(l.open, l.rejected, l.evicted, l.failed)

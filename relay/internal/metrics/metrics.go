@@ -61,7 +61,7 @@ func New(version string) *Metrics {
 		historyDropped: counter("history_records_dropped_total",
 			"Records of the history of events that were dropped, because Redis was too slow, full or unreachable."),
 		inbox: counters("inbox_entries_total",
-			"Entries read from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
+			"Entries read from the inbox, by result: stored, repeated, quarantined.", "result"),
 		missed: counter("log_events_missed_total",
 			"Events that matched a sink, but were trimmed from the log before they were added to its queue."),
 		gaps: counter("log_gaps_total", "Losses of log entries that were not read yet."),

@@ -26,7 +26,7 @@ func TestMetrics_InitSink(t *testing.T) {
 	text := scrape(m)
 	for _, want := range []string{
 		`enqueued_total{`, `dropped_total{`, `retries_total{`, `dead_letters_total{`, `batched_events_total{`,
-		`attempts_total{outcome="delivered",`, `attempts_total{outcome="dns",`, `attempts_total{outcome="other",`,
+		`attempts_total{result="delivered",`, `attempts_total{result="dns",`, `attempts_total{result="other",`,
 		`attempt_duration_seconds_count{`, `waiting{`, `retrying{`, `dead{`, `oldest_age_seconds{`,
 		`last_success_timestamp_seconds{`, `in_flight{`,
 	} {
@@ -67,9 +67,9 @@ func TestMetrics(t *testing.T) {
 	for _, want := range []string{
 		`hubrelay_events_accepted_total{family="container"} 2`,
 		`hubrelay_requests_rejected_total{code="413.too-large"} 1`,
-		`hubrelay_inbox_entries_total{outcome="stored"} 5`,
-		`hubrelay_inbox_entries_total{outcome="repeated"} 1`,
-		`hubrelay_inbox_entries_total{outcome="quarantined"} 2`,
+		`hubrelay_inbox_entries_total{result="stored"} 5`,
+		`hubrelay_inbox_entries_total{result="repeated"} 1`,
+		`hubrelay_inbox_entries_total{result="quarantined"} 2`,
 		`hubrelay_stream_clients 1`,
 		`hubrelay_stream_clients_closed_total{reason="slow"} 1`,
 		`hubrelay_stream_clients_closed_total{reason="silent"} 0`,
@@ -84,8 +84,8 @@ func TestMetrics(t *testing.T) {
 		`hubrelay_log_gaps_total 1`,
 		`hubrelay_sink_dropped_total{sink="billing"} 4`,
 		`hubrelay_sink_attempt_duration_seconds_bucket{sink="billing",le="0.025"} 1`,
-		`hubrelay_sink_attempts_total{outcome="tls",sink="billing"} 1`,
-		`hubrelay_sink_attempts_total{outcome="delivered",sink="billing"} 0`,
+		`hubrelay_sink_attempts_total{result="tls",sink="billing"} 1`,
+		`hubrelay_sink_attempts_total{result="delivered",sink="billing"} 0`,
 		`hubrelay_sink_dead_letters_total{sink="billing"} 1`,
 		`hubrelay_sink_waiting{sink="billing"} 12`,
 		`hubrelay_sink_retrying{sink="billing"} 3`,

@@ -45,7 +45,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 			"Time of the last successful attempt on any node; 0 for never.", "sink"),
 		enqueued: counters("sink_enqueued_total", "Events that this node added to the queue of a sink.", "sink"),
 		attempts: counters("sink_attempts_total",
-			"Attempts of this node, by outcome: delivered, or the reason of the failure.", "sink", "outcome"),
+			"Attempts of this node, by result: delivered, or the reason of the failure.", "sink", "result"),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "sink_attempt_duration_seconds", Help: "Duration of the attempts of this node.",
 			Buckets: []float64{.005, .025, .1, .25, 1, 5, 15, 60},

@@ -21,9 +21,9 @@ func newSourceMetrics(registry *prometheus.Registry) sourceMetrics {
 			"1 while this node reads the upstream, otherwise 0. The sum over all nodes should be 1.", "source"),
 		messages: counters(
 			"source_messages_total",
-			"Messages from an upstream on this node, by outcome: stored, quarantined, or returned (discarded "+
+			"Messages from an upstream on this node, by result: stored, quarantined, or returned (discarded "+
 				"because of a loop).",
-			"source", "outcome",
+			"source", "result",
 		),
 		gaps: counters("source_gaps_total", "Possible gaps in the events of an upstream.", "source"),
 		failures: counters("source_failures_total",
@@ -64,10 +64,10 @@ func (m *Metrics) SourceFailed(source string) { m.sources.failures.WithLabelValu
 // SourceStored counts the notifications of a stored batch.
 func (m *Metrics) SourceStored(source string, b sourcestore.Batch) {
 	for _, c := range []struct {
-		outcome string
+		result string
 		n       int
 	}{{"stored", b.Stored()}, {"quarantined", len(b.Rejected)}, {"returned", b.Returned}} {
-		m.sources.messages.WithLabelValues(source, c.outcome).Add(float64(c.n))
+		m.sources.messages.WithLabelValues(source, c.result).Add(float64(c.n))
 	}
 	m.sources.gaps.WithLabelValues(source).Add(float64(b.Gaps))
 	if b.Stored() > 0 {

@@ -34,7 +34,7 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 			"Clients of the stream whose connection ended, by reason (slow: the client read too slowly).",
 			"reason"),
 		rejected: counters("stream_clients_rejected_total",
-			"Rejected clients, by the limit that was reached: node, hub or key.", "limit"),
+			"Rejected clients, by the limit that was reached: node, hub, account or key.", "limit"),
 		frames:     counter("stream_frames_total", "Frames sent to clients of the stream."),
 		frameBytes: counter("stream_bytes_total", "Bytes of the frames that were sent to clients of the stream."),
 		waiting: &queueGauges{

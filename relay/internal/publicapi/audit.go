@@ -20,7 +20,7 @@ const maxExceeded = 10_000
 
 // recordAction records an action of a key, or of an unknown actor if keyName is empty. A nil err means success.
 func (a *API) recordAction(r *http.Request, keyName string, action audit.Action, target string, err *relay.Error) {
-	e := audit.Entry{Action: action, Target: target, Outcome: audit.OutcomeOK}
+	e := audit.Entry{Action: action, Target: target, Result: audit.ResultOK}
 	if keyName != "" {
 		e.Actor = "key " + keyName
 	}
@@ -28,7 +28,7 @@ func (a *API) recordAction(r *http.Request, keyName string, action audit.Action,
 		e.Address = client.String()
 	}
 	if err != nil {
-		e.Outcome, e.Detail = string(err.Code), err.Detail
+		e.Result, e.Detail = string(err.Code), err.Detail
 	}
 	a.opt.Audit.Record(e)
 }

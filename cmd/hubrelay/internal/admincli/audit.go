@@ -88,10 +88,10 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 		if e.Repeated > 0 {
 			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
 		}
-		rows = append(rows, newRow(formatTime(e.Time), e.Outcome, e.Action, e.Actor, e.Address, e.Target, e.Detail))
+		rows = append(rows, newRow(formatTime(e.Time), e.Result, e.Action, e.Actor, e.Address, e.Target, e.Detail))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
-	outcome := func(cell, padded string) string {
+	result := func(cell, padded string) string {
 		if cell == "ok" {
 			return paint.Green(padded)
 		}
@@ -99,7 +99,7 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
 		{Title: "TIME"},
-		{Title: "OUTCOME", Paint: outcome},
+		{Title: "RESULT", Paint: result},
 		{Title: "ACTION"},
 		{Title: "ACTOR"},
 		{Title: "ADDRESS"},

@@ -141,8 +141,8 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 		{Title: "STATE"},
 		{Title: "TOPIC", MaxWidth: 24, DropOrder: 3, Paint: topicPainter(paint)},
 		{Title: "ATTEMPTS", Right: true, DropOrder: 1},
-		{Title: "LAST", Right: true},
-		{Title: "NEXT", Right: true},
+		{Title: "LAST ATTEMPT", Right: true},
+		{Title: "NEXT ATTEMPT", Right: true},
 		{Title: "STATUS", Right: true, DropOrder: 2},
 		{Title: "ERROR", MinWidth: 24},
 	}

@@ -25,8 +25,8 @@ const (
 	// lateTime is the time by which an event may be found later than a newer one, because of the clocks of several Redis
 	// servers.
 	lateTime = 5 * time.Second
-	// maxOutcomes is the number of events that wait for their outcome. Further ones are printed without.
-	maxOutcomes = 200
+	// maxPending is the number of events that wait for attempts. Further ones are printed without the states of their deliveries.
+	maxPending = 200
 )
 
 type tailFlags struct {
@@ -39,10 +39,10 @@ func newEventsTail(std term.Streams) *cobra.Command {
 	var f tailFlags
 	cmd := &cobra.Command{
 		Use:   "tail",
-		Short: "Follow the events with their outcome at each sink",
+		Short: "Follow the events with their state at each sink",
 		Long: `Prints the newest events that match all flags, and then new ones until it is interrupted. Each line has the time, the
-ID, the topic and the outcome at each sink that selects the event. An event is printed when all of these sinks have attempted
-it, or after two seconds. If many events arrive, some lines have no outcome. 'events show ID' prints it.
+ID, the topic and the state at each sink that selects the event. An event is printed when all of these sinks have attempted
+it, or after two seconds. If many events arrive, some lines have no states. 'events show ID' prints it.
 
 It waits for a relay that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'
@@ -76,7 +76,7 @@ type follower struct {
 	pending []pendingEvent       // the oldest first
 }
 
-// pendingEvent waits for its outcome.
+// pendingEvent waits for its first attempts.
 type pendingEvent struct {
 	adminapi.Event
 	foundAt time.Time
@@ -177,12 +177,12 @@ func (f *follower) add(list []adminapi.Event) {
 	}
 }
 
-// printSettled prints the first events whose outcome is complete or that have waited long enough.
+// printSettled prints the first events that all sinks have attempted or that have waited long enough.
 func (f *follower) printSettled(ctx context.Context) error {
 	for len(f.pending) > 0 {
 		e := &f.pending[0]
 		details := &adminapi.EventDetails{Event: e.Event}
-		if len(f.pending) <= maxOutcomes {
+		if len(f.pending) <= maxPending {
 			found, err := callRelay(ctx, f.conn, adminapi.ShowEvent(), adminapi.Empty{}, e.ID)
 			if err != nil {
 				return err
@@ -213,12 +213,12 @@ func (f *follower) printEvent(e *adminapi.EventDetails) error {
 	paint := term.NewPalette(f.std.Out, f.std.Env)
 	topic := term.Sanitize(e.Topic)
 	_, err := fmt.Fprintf(f.std.Out, "%s  %s  %s  %s\n", formatTime(e.Time), term.Sanitize(e.ID),
-		topicPainter(paint)(topic, fmt.Sprintf("%-26s", topic)), outcomeText(paint, e))
+		topicPainter(paint)(topic, fmt.Sprintf("%-26s", topic)), formatStates(paint, e))
 	return err
 }
 
-// outcomeText describes the outcomes at the sinks that select an event.
-func outcomeText(p term.Palette, e *adminapi.EventDetails) string {
+// formatStates describes the states at the sinks that select an event.
+func formatStates(p term.Palette, e *adminapi.EventDetails) string {
 	if e.Sinks == nil {
 		return p.Dim("…")
 	}

@@ -48,7 +48,7 @@ WAITING is the number of events without an attempt, in the queue and in open dig
 further events wait in the log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed,
 were replayed or postponed, or wait for another delivery with the same ordering key. DEAD counts dead letters. IN FLIGHT is
 the number of running attempts of this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead,
-LAST OK the time since the last success. DELIVERED and FAILURES count all attempts on all nodes, with replays. They are
+LAST SUCCESS the time since the last success. DELIVERED and FAILURES count all attempts on all nodes, with replays. They are
 approximate, because a node that is killed loses the counts of its last second.
 
 Columns are omitted if the table is wider than 100 columns; --json has all values, and failures by reason. Notes after
@@ -197,7 +197,7 @@ func printSinks(std term.Streams, rows [][]string) error {
 		{Title: "DEAD", Right: true},
 		{Title: "IN FLIGHT", Right: true, DropOrder: 1},
 		{Title: "OLDEST", Right: true},
-		{Title: "LAST OK", Right: true},
+		{Title: "LAST SUCCESS", Right: true},
 		{Title: "DELIVERED", Right: true},
 		{Title: "FAILURES", Right: true},
 		{Title: "TOPICS", DropOrder: 3},

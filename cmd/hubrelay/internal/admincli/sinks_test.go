@@ -36,7 +36,7 @@ func TestSinksTable(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "OLDEST", "LAST OK", "DELIVERED",
+		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "OLDEST", "LAST SUCCESS", "DELIVERED",
 		"FAILURES", "25h", "123k",
 	} {
 		if !strings.Contains(out.String(), want) {

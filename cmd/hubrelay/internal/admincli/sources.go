@@ -28,10 +28,10 @@ func newSourcesList(std term.Streams) *cobra.Command {
 		Long: `Lists the sources of a running relay.
 
 STATE is connected; connecting; retrying, if the upstream is not available; rejected, if an operator must
-fix a problem; or unread, if no node reads the source. AGE is the age of this state, NODE the node that
+fix a problem; or unread, if no node reads the source. STATE AGE is the time since it changed, NODE the node that
 reads the source.
 
-LAST is the time since an event was stored. STORED counts stored events, QUARANTINED the rejected ones, and
+LAST EVENT is the time since an event was stored. STORED counts stored events, QUARANTINED the rejected ones, and
 GAPS possible losses, on all nodes since the source was configured. RESUMES shows whether the upstream sends cursors.
 Without cursors, events sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
@@ -107,10 +107,10 @@ func printSources(std term.Streams, rows [][]string) error {
 	columns := []term.Column{
 		{Title: "NAME", MaxWidth: 20},
 		{Title: "STATE", MaxWidth: 10, Paint: state},
-		{Title: "AGE", Right: true},
+		{Title: "STATE AGE", Right: true},
 		{Title: "NODE", MaxWidth: 10, DropOrder: 2},
 		{Title: "HUB", MaxWidth: 24},
-		{Title: "LAST", Right: true},
+		{Title: "LAST EVENT", Right: true},
 		{Title: "STORED", Right: true},
 		{Title: "QUARANTINED", Right: true, DropOrder: 5},
 		{Title: "GAPS", Right: true},

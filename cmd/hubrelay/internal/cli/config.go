@@ -33,7 +33,7 @@ func newConfigCheck(std term.Streams, build Build) *cobra.Command {
 problem with its line. It starts each plugin with its env, lets it check its config, and stops it; --no-plugins skips
 this. It delivers nothing, and only plugins can open connections. A plugin that does not start or respond causes a
 warning, because the relay would start without it. Insecure settings, such as a key that can be guessed, cause
-warnings too.`,
+warnings too. While the configuration has an error, neither plugins nor the inventory file are checked.`,
 		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, build, file)

@@ -17,19 +17,19 @@ var (
 	dropScheduledScript = redisconn.NewScript(retryQueueSource + dropScheduledSource)
 )
 
-// ChangeOutcome is the result of [Retries.MakeDueIDs] or [Retries.Drop] for one delivery.
-type ChangeOutcome string
+// ChangeStatus is the result of [Retries.MakeDueIDs] or [Retries.Drop] for one delivery.
+type ChangeStatus string
 
-// The outcomes of changes. Only a changed delivery is different from before.
+// The statuses of changes. Only a changed delivery is different from before.
 const (
-	Changed          ChangeOutcome = "changed"
-	UnchangedRunning ChangeOutcome = "running"  // an attempt is running
-	UnchangedBlocked ChangeOutcome = "ordering" // it waits for an earlier delivery with its ordering key
-	UnchangedAbsent  ChangeOutcome = "missing"  // it is not scheduled
+	Changed          ChangeStatus = "changed"
+	UnchangedRunning ChangeStatus = "running"  // an attempt is running
+	UnchangedBlocked ChangeStatus = "ordering" // it waits for an earlier delivery with its ordering key
+	UnchangedAbsent  ChangeStatus = "missing"  // it is not scheduled
 )
 
-// MakeDueIDs makes some scheduled deliveries of a sink due at once and returns the outcome of each. A repetition is safe.
-func (rt *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]ChangeOutcome, error) {
+// MakeDueIDs makes some scheduled deliveries of a sink due at once and returns the status of each. A repetition is safe.
+func (rt *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]ChangeStatus, error) {
 	const operation = "make deliveries due"
 	if len(ids) == 0 {
 		return nil, nil
@@ -41,21 +41,21 @@ func (rt *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([
 	if err != nil {
 		return nil, redisconn.WrapError(operation, err)
 	}
-	outcomes := make([]ChangeOutcome, len(ids))
-	for i, outcome := range reply {
-		outcomes[i] = ChangeOutcome(outcome)
+	statuses := make([]ChangeStatus, len(ids))
+	for i, status := range reply {
+		statuses[i] = ChangeStatus(status)
 	}
-	return outcomes, rt.signalChange(ctx)
+	return statuses, rt.signalChange(ctx)
 }
 
 // Dropped is the result of [Retries.Drop] for one delivery.
 type Dropped struct {
-	Outcome ChangeOutcome
+	Status ChangeStatus
 	// Record is nil if the delivery was not dropped or its record cannot be decoded.
 	Record *Record
 }
 
-// Drop removes some scheduled deliveries of a sink and returns the outcome of each. The next deliveries with their ordering
+// Drop removes some scheduled deliveries of a sink and returns the status of each. The next deliveries with their ordering
 // keys become due.
 func (rt *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Dropped, error) {
 	const operation = "drop deliveries"
@@ -71,7 +71,7 @@ func (rt *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Dropp
 	}
 	list := make([]Dropped, len(ids))
 	for i := range list {
-		list[i].Outcome = ChangeOutcome(reply[2*i])
+		list[i].Status = ChangeStatus(reply[2*i])
 		list[i].Record, _ = DecodeRecord(reply[2*i+1])
 	}
 	return list, rt.signalChange(ctx)

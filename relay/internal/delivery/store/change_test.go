@@ -25,16 +25,16 @@ func TestRetries_ChangeSingleDeliveries(t *testing.T) {
 		t.Fatal(err)
 	}
 	ids := []string{"later", "running", "second", "missing"}
-	outcomes, err := s.Retries.MakeDueIDs(t.Context(), testSink, ids)
-	if want := []ChangeOutcome{Changed, UnchangedRunning, UnchangedBlocked, UnchangedAbsent}; err != nil || !slices.Equal(outcomes, want) {
-		t.Errorf("MakeDueIDs: got %v, %v, want %v", outcomes, err, want)
+	statuses, err := s.Retries.MakeDueIDs(t.Context(), testSink, ids)
+	if want := []ChangeStatus{Changed, UnchangedRunning, UnchangedBlocked, UnchangedAbsent}; err != nil || !slices.Equal(statuses, want) {
+		t.Errorf("MakeDueIDs: got %v, %v, want %v", statuses, err, want)
 	}
 	dropped, err := s.Retries.Drop(t.Context(), testSink, []string{"first", "running", "missing"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []ChangeOutcome{Changed, UnchangedRunning, UnchangedAbsent} {
-		if d := dropped[i]; d.Outcome != want || (d.Record != nil) != (want == Changed) {
+	for i, want := range []ChangeStatus{Changed, UnchangedRunning, UnchangedAbsent} {
+		if d := dropped[i]; d.Status != want || (d.Record != nil) != (want == Changed) {
 			t.Errorf("Drop: got %+v, want %s", d, want)
 		}
 	}
@@ -56,6 +56,6 @@ func TestRetries_ChangeSingleDeliveries(t *testing.T) {
 	}
 	testkit.WaitFor(t, "the claim to end", func() bool {
 		dropped, err := s.Retries.Drop(t.Context(), testSink, []string{"abandoned"})
-		return err == nil && dropped[0].Outcome == Changed
+		return err == nil && dropped[0].Status == Changed
 	})
 }

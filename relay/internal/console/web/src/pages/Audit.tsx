@@ -25,9 +25,9 @@ const columns: Column<Entry>[] = [
   { id: 'action', label: 'Action', cell: (e) => <span class="mono">{e.action}</span> },
   { id: 'target', label: 'Target', cell: (e) => <span class="mono">{e.target}</span> },
   {
-    id: 'outcome',
-    label: 'Outcome',
-    cell: (e) => <span class={`badge ${e.outcome === 'ok' ? 'good' : 'bad'}`}>{e.outcome}</span>,
+    id: 'result',
+    label: 'Result',
+    cell: (e) => <span class={`badge ${e.result === 'ok' ? 'good' : 'bad'}`}>{e.result}</span>,
   },
   {
     id: 'detail',
