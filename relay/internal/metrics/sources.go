@@ -65,7 +65,7 @@ func (m *Metrics) SourceFailed(source string) { m.sources.failures.WithLabelValu
 func (m *Metrics) SourceStored(source string, b sourcestore.Batch) {
 	for _, c := range []struct {
 		result string
-		n       int
+		n      int
 	}{{"stored", b.Stored()}, {"quarantined", len(b.Rejected)}, {"returned", b.Returned}} {
 		m.sources.messages.WithLabelValues(source, c.result).Add(float64(c.n))
 	}
