@@ -16,7 +16,7 @@ type AuditEntry struct {
 	Target string `json:"target,omitempty"`
 	// Result is ok, the code of the error, or rejected for a configuration that was not applied.
 	Result string `json:"result"`
-	Detail  string `json:"detail,omitempty"`
+	Detail string `json:"detail,omitempty"`
 	// Repeated is the number of further entries that this one summarizes.
 	Repeated int `json:"repeated,omitempty"`
 }
