@@ -122,3 +122,37 @@ func TestAdminTokens_KeptAfterError(t *testing.T) {
 		t.Errorf("got %+v, %v, want the previous token", caller, err)
 	}
 }
+
+// A token whose file cannot be read stays, and others change.
+func TestAdminTokens_UnreadableFile(t *testing.T) {
+	t.Parallel()
+	lost, changed := filepath.Join(t.TempDir(), "lost"), filepath.Join(t.TempDir(), "changed")
+	put := func(file, secret string) {
+		if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const first, second, third = "first-secret-0123456789", "second-secret-0123456789", "third-secret-0123456789"
+	put(lost, first)
+	put(changed, second)
+	l, err := adminserver.NewTokenLoader(configuredTokens([]config.AdminToken{
+		{Name: "lost", Role: "admin", TokenFile: lost}, {Name: "changed", Role: "admin", TokenFile: changed},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(lost); err != nil {
+		t.Fatal(err)
+	}
+	put(changed, third)
+	if updated, err := l.ReloadFiles(); !updated || err == nil {
+		t.Errorf("got %t, %v, want a change and an error", updated, err)
+	}
+	for secret, want := range map[string]bool{first: true, second: false, third: true} {
+		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+secret)
+		if _, err := l.Tokens().Authenticate(r); (err == nil) != want {
+			t.Errorf("%s: got %v, want it to be valid: %t", secret, err, want)
+		}
+	}
+}

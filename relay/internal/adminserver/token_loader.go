@@ -1,6 +1,7 @@
 package adminserver
 
 import (
+	"errors"
 	"slices"
 	"sync"
 )
@@ -35,35 +36,49 @@ func (l *TokenLoader) Tokens() *Tokens { return &l.tokens }
 func (l *TokenLoader) SetConfigured(configured []ConfiguredToken) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, err := l.replaceTokens(configured); err != nil {
+	list, err := loadTokens(configured, nil)
+	if err != nil {
 		return err
 	}
+	l.replaceTokens(list)
 	l.configured = configured
 	return nil
 }
 
-// ReloadFiles reads the token files again and reports whether a token has changed. After an error the previous tokens
-// stay in use.
+// ReloadFiles reads the token files again and reports whether a token has changed. A token whose file cannot be read stays.
 func (l *TokenLoader) ReloadFiles() (changed bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if !slices.ContainsFunc(l.configured, func(t ConfiguredToken) bool { return t.HasFile }) {
 		return false, nil
 	}
-	return l.replaceTokens(l.configured)
+	list, err := loadTokens(l.configured, l.loaded)
+	return l.replaceTokens(list), err
 }
 
-func (l *TokenLoader) replaceTokens(configured []ConfiguredToken) (changed bool, err error) {
+// loadTokens returns the configured tokens. After an error it continues with the previous token in the same place, if there are
+// any.
+func loadTokens(configured []ConfiguredToken, previous []Token) ([]Token, error) {
 	list := make([]Token, len(configured))
+	var errs []error
 	for i, t := range configured {
-		if list[i], err = t.Load(); err != nil {
-			return false, err
+		token, err := t.Load()
+		if err != nil {
+			errs = append(errs, err)
+			if previous != nil {
+				token = previous[i]
+			}
 		}
+		list[i] = token
 	}
+	return list, errors.Join(errs...)
+}
+
+func (l *TokenLoader) replaceTokens(list []Token) (changed bool) {
 	if slices.Equal(list, l.loaded) {
-		return false, nil
+		return false
 	}
 	l.tokens.Replace(list)
 	l.loaded = list
-	return true, nil
+	return true
 }

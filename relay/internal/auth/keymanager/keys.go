@@ -6,6 +6,7 @@
 package keymanager
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -33,8 +34,9 @@ type Keys struct {
 
 	mu         sync.Mutex
 	configured []ConfiguredKey
+	loaded     []auth.Key // the configured keys, as they were last read
 	stored     []auth.Key
-	loaded     []auth.Key
+	current    []auth.Key
 	lastUsed   map[string]*atomic.Int64 // by the name of the key
 }
 
@@ -55,30 +57,53 @@ func (k *Keys) Keyring() *auth.Keyring { return k.keyring }
 func (k *Keys) SetConfigured(configured []ConfiguredKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, err := k.replaceKeys(configured)
-	if err == nil {
-		k.configured = configured
+	loaded, err := loadKeys(configured, nil)
+	if err != nil {
+		return err
 	}
-	return err
+	if _, err := k.replaceKeys(loaded, k.stored); err != nil {
+		return err
+	}
+	k.configured = configured
+	return nil
 }
 
-// ReloadFiles reads the key files again and reports whether a key has changed. After an error the previous keys
-// stay in use.
+// ReloadFiles reads the key files again and reports whether a key has changed. A key whose file cannot be read keeps its secret.
+// If two keys have the same secret, all keep theirs.
 func (k *Keys) ReloadFiles() (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if !slices.ContainsFunc(k.configured, func(c ConfiguredKey) bool { return c.HasFile }) {
 		return false, nil
 	}
-	return k.replaceKeys(k.configured)
+	loaded, loadErr := loadKeys(k.configured, k.loaded)
+	changed, err = k.replaceKeys(loaded, k.stored)
+	return changed, errors.Join(loadErr, err)
 }
 
-// setStored replaces the stored keys and reports whether a key has changed.
+// loadKeys returns the configured keys. After an error it continues with the previous key in the same place, if there are any.
+func loadKeys(configured []ConfiguredKey, previous []auth.Key) ([]auth.Key, error) {
+	list := make([]auth.Key, len(configured))
+	var errs []error
+	for i, c := range configured {
+		key, err := c.Load()
+		if err != nil {
+			errs = append(errs, fmt.Errorf("auth key %q: %w", c.Name, err))
+			if previous != nil {
+				key = previous[i]
+			}
+		}
+		list[i] = key
+	}
+	return list, errors.Join(errs...)
+}
+
+// setStored replaces the stored keys and reports whether a key has changed. It does not read the key files, because a
+// file that cannot be read must not keep a revoked key valid.
 func (k *Keys) setStored(stored []auth.Key) (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.stored = stored
-	return k.replaceKeys(k.configured)
+	return k.replaceKeys(k.loaded, stored)
 }
 
 // isConfigured reports whether the configuration has a key of this name.
@@ -105,20 +130,17 @@ func (k *Keys) usesSince(t int64) map[string]int64 {
 	return uses
 }
 
-// replaceKeys merges the keys. A configured key has precedence over a stored one with its name or secret. The caller holds
-// k.mu.
-func (k *Keys) replaceKeys(configured []ConfiguredKey) (changed bool, err error) {
-	list := make([]auth.Key, 0, len(configured)+len(k.stored))
+// replaceKeys merges the keys. A configured key has precedence over a stored one with its name or secret. After an error all
+// keys stay. The caller holds k.mu.
+func (k *Keys) replaceKeys(loaded, stored []auth.Key) (changed bool, err error) {
+	list := make([]auth.Key, 0, len(loaded)+len(stored))
 	names, hashes := make(map[string]bool), make(map[apikey.Hash]bool)
-	for _, c := range configured {
-		key, err := c.Load()
-		if err != nil {
-			return false, fmt.Errorf("auth key %q: %w", c.Name, err)
-		}
+	for i := range loaded {
+		key := loaded[i]
 		list = append(list, key)
 		names[key.Name], hashes[key.Hash] = true, true
 	}
-	for _, s := range k.stored {
+	for _, s := range stored {
 		if !names[s.Name] && !hashes[s.Hash] {
 			hashes[s.Hash] = true
 			list = append(list, s)
@@ -131,12 +153,12 @@ func (k *Keys) replaceKeys(configured []ConfiguredKey) (changed bool, err error)
 		}
 		list[i].LastUsed = k.lastUsed[name]
 	}
-	if reflect.DeepEqual(list, k.loaded) {
-		return false, nil
+	if !reflect.DeepEqual(list, k.current) {
+		if err := k.keyring.Replace(list); err != nil {
+			return false, err
+		}
+		changed = true
 	}
-	if err := k.keyring.Replace(list); err != nil {
-		return false, err
-	}
-	k.loaded = list
-	return true, nil
+	k.loaded, k.stored, k.current = loaded, stored, list
+	return changed, nil
 }

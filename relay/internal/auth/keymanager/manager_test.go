@@ -203,3 +203,37 @@ func TestKeys_PreferConfiguration(t *testing.T) {
 		t.Errorf("got error %v; the stored key must be valid again", err)
 	}
 }
+
+// A key file that cannot be read keeps its own key only: other key files are reloaded, and stored keys are created and revoked.
+func TestKeys_UnreadableFile(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, redistest.Start(t))
+	const lostSecret, newSecret = "lost-0123456789012", "rotated-0123456789"
+	secret, lostErr := configuredSecret, error(nil)
+	rotated := ConfiguredKey{Name: "ops", HasFile: true, Load: func() (auth.Key, error) {
+		return auth.Key{Name: "ops", Hash: apikey.HashOf(secret), Hubs: []string{"h"}}, nil
+	}}
+	lost := ConfiguredKey{Name: "lost", HasFile: true, Load: func() (auth.Key, error) {
+		return auth.Key{Name: "lost", Hash: apikey.HashOf(lostSecret), Hubs: []string{"h"}}, lostErr
+	}}
+	if err := n.keys.SetConfigured([]ConfiguredKey{lost, rotated}); err != nil {
+		t.Fatal(err)
+	}
+	revoked, err := n.Create(t.Context(), "revoked", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, lostErr = newSecret, errors.New("no such file")
+	if err := n.Revoke(t.Context(), "revoked"); err != nil || n.accepts(t, revoked.Key) {
+		t.Errorf("the revoked key is valid (%v)", err)
+	}
+	if created, err := n.Create(t.Context(), "created", spec); err != nil || !n.accepts(t, created.Key) {
+		t.Errorf("the created key is not valid (%v)", err)
+	}
+	if changed, err := n.keys.ReloadFiles(); !changed || !errors.Is(err, lostErr) {
+		t.Errorf("got %t, %v, want a change and an error", changed, err)
+	}
+	if n.accepts(t, configuredSecret) || !n.accepts(t, newSecret) || !n.accepts(t, lostSecret) {
+		t.Error("the keys in the files are not the new one and the previous one of the lost file")
+	}
+}
