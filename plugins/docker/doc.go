@@ -43,6 +43,14 @@
 // unless keep_source_volumes is set or another container uses them. It marks the volumes of the new container as
 // nocopy, so Docker does not fill empty ones from the image.
 //
+// The containers for copying, which never start, use an empty image, so the image of the instance does not change what
+// is copied. The driver loads the empty image on both hosts. It stays there without a name and with the label
+// hubrelay.carrier. docker image prune may remove it, and the driver loads it again.
+//
+// Docker's archives have two more limits, and the migration fails because of them. A modification time must be between
+// 1970 and 2262. A relative symbolic link must not lead more than one directory above the volume (Docker reports
+// "invalid symlink").
+//
 // Without copy_volumes the instance starts with new volumes. The old volumes of a stateful instance stay on the source
 // under their names, because Docker cannot rename volumes. They prevent the return of the instance to that server until
 // an operator removes them (docker volume rm). A stateless instance uses an existing volume of the same name on the

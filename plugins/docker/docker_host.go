@@ -47,11 +47,12 @@ func openHost(s relay.Server, instance string, lease int64) (*dockerHost, error)
 // claimPrefix is the name prefix of the volumes with which leases claim instances.
 const claimPrefix = "hubrelay.lease."
 
-// Labels of the volumes that the driver creates.
+// Labels of the objects that the driver creates.
 const (
-	labelClaim = "hubrelay.claim" // the value is the instance
-	labelLease = "hubrelay.lease"
-	labelJob   = "hubrelay.job"
+	labelClaim   = "hubrelay.claim" // the value is the instance
+	labelLease   = "hubrelay.lease"
+	labelJob     = "hubrelay.job"
+	labelCarrier = "hubrelay.carrier" // marks the image of the carriers
 )
 
 // claimVolume returns the name of the volume that records the claim of a lease.

@@ -218,7 +218,7 @@ func (mg *migration) probeBindMounts(ctx context.Context, c container.InspectRes
 	}
 	for path := range paths {
 		m := mount.Mount{Type: mount.TypeBind, Source: path, Target: "/hubrelay", ReadOnly: true}
-		err := mg.destination.createContainer(ctx, kindCarrier, mg.image, []mount.Mount{m})
+		err := mg.destination.createCarrier(ctx, []mount.Mount{m})
 		if err != nil && strings.Contains(err.Error(), "bind source path does not exist") {
 			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; create it there",
 				mg.destination.server, path)

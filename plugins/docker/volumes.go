@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
-	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -108,67 +107,11 @@ func (mg *migration) createArriving(ctx context.Context, c container.InspectResp
 	return nil
 }
 
-// createContainer creates a container that is never started.
-func (h *dockerHost) createContainer(ctx context.Context, kind, image string, mounts []mount.Mount) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	_, err := h.client.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name: h.workName(kind),
-		Config: &container.Config{
-			Image: image, Entrypoint: []string{"/hubrelay"},
-			Labels: map[string]string{labelLease: strconv.FormatInt(h.lease, 10)},
-		},
-		HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode("none"), Mounts: mounts},
-	})
-	return err
-}
-
-// createCarriers creates a carrier on each host and returns the names of the volumes. A carrier mounts only the
-// volumes, and at other paths than the instance, because the paths of the instance may be read-only or nested.
-func (mg *migration) createCarriers(ctx context.Context, f hostState) ([]string, error) {
+// volumesToCopy returns the sorted names of the volumes of the stopped instance. Volume i is at mountPath(i).
+func (mg *migration) volumesToCopy(ctx context.Context, f hostState) ([]string, error) {
 	c, err := mg.source.inspectContainer(ctx, f.src.leaving.name)
-	if err != nil {
-		return nil, mg.withServer(mg.source, err)
-	}
-	arriving, err := mg.destination.inspectContainer(ctx, f.dst.arriving.name)
-	if err != nil {
-		return nil, mg.withServer(mg.destination, err)
-	}
-	names := volumeNames(c)
-	for _, side := range []struct {
-		h        *dockerHost
-		carrier  *containerRef
-		image    string
-		readOnly bool
-	}{{mg.source, f.src.carrier, c.Image, true}, {mg.destination, f.dst.carrier, arriving.Image, false}} {
-		if side.carrier != nil {
-			continue
-		}
-		var mounts []mount.Mount
-		for i, name := range names {
-			mounts = append(mounts, mount.Mount{
-				Type: mount.TypeVolume, Source: name, Target: mountPath(i), ReadOnly: side.readOnly,
-				VolumeOptions: &mount.VolumeOptions{NoCopy: true},
-			})
-		}
-		if err := mg.checkLeases(ctx); err != nil {
-			return nil, err
-		}
-		if err := side.h.createContainer(ctx, kindCarrier, side.image, mounts); err != nil {
-			return nil, mg.withServer(side.h, err)
-		}
-		if err := mg.checkLeases(ctx); err != nil {
-			return nil, errors.Join(err, side.h.remove(ctx, side.h.workName(kindCarrier), true))
-		}
-	}
-	return names, nil
+	return volumeNames(c), mg.withServer(mg.source, err)
 }
-
-// carrierRoot is the directory in a carrier that contains the volumes. The driver extracts archives into this directory
-// and not into the directory of the volume, because Docker does not change the owner and mode of the target directory.
-const carrierRoot = "/hubrelay"
-
-func mountPath(i int) string { return carrierRoot + "/" + strconv.Itoa(i) }
 
 // copyNote is the note of the copy step. A later call uses it to skip the copy if the new container is the same.
 type copyNote struct {
@@ -210,7 +153,10 @@ func (mg *migration) copyVolumes(ctx context.Context, f hostState) error {
 	if !f.hasArrived() {
 		return fmt.Errorf("the container created on server %s has disappeared", mg.destination.server)
 	}
-	names, err := mg.createCarriers(ctx, f)
+	names, err := mg.volumesToCopy(ctx, f)
+	if err == nil {
+		err = mg.createCarriers(ctx, names)
+	}
 	if err != nil {
 		return err
 	}
@@ -265,7 +211,7 @@ func (mg *migration) verifyCopy(ctx context.Context, f hostState) error {
 		return fmt.Errorf("container %s on server %s has disappeared", mg.destination.workName(kindCarrier),
 			mg.destination.server)
 	}
-	names, err := mg.createCarriers(ctx, f)
+	names, err := mg.volumesToCopy(ctx, f)
 	if err != nil {
 		return err
 	}
