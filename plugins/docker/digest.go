@@ -2,14 +2,17 @@ package docker
 
 import (
 	"archive/tar"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -56,6 +59,9 @@ func digestOf(r io.Reader) (string, error) {
 		if err != nil {
 			return "", err
 		}
+		if err := checkTime(h); err != nil {
+			return "", err
+		}
 		addHeader(sum, h)
 		if _, err := io.Copy(sum, entries); err != nil {
 			return "", err
@@ -68,6 +74,18 @@ func digestOf(r io.Reader) (string, error) {
 		return "", errors.New("the archive is truncated") // Docker truncates the response if it fails
 	}
 	return strconv.FormatUint(sum.Sum64(), 16), nil
+}
+
+// checkTime rejects a modification time that Docker would replace by 1970 when it extracts the archive. Docker keeps the
+// times of symbolic links, and a hard link has the time of its file.
+func checkTime(h *tar.Header) error {
+	if h.Typeflag == tar.TypeSymlink || h.Typeflag == tar.TypeLink ||
+		h.ModTime.Unix() >= 0 && h.ModTime.Before(time.Unix(0, math.MaxInt64)) {
+		return nil
+	}
+	_, name, _ := strings.Cut(path.Clean(h.Name), "/")
+	return fmt.Errorf("modification time %[2]s of %[1]q cannot be copied; set a time between 1970 and 2262 (touch)",
+		cmp.Or(name, "."), h.ModTime.UTC().Format(time.DateOnly))
 }
 
 func addHeader(sum *xxhash.Digest, h *tar.Header) {
