@@ -191,17 +191,30 @@ func (s *Store) runMove(
 }
 
 // Delete removes entries from the inbox. All of them must be stored or quarantined. After the entry with the highest
-// possible ID it removes the empty inbox too, because Redis would accept no further entry.
+// possible ID it calls [Store.Restart].
 func (s *Store) Delete(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
 	err := s.conn.Commands().XDel(ctx, Key(s.keys), ids...).Err()
-	if err == nil && slices.Contains(ids, streamid.Max) {
-		s.conn.Logger().WarnContext(ctx, "inbox had an entry with the highest ID and starts again")
-		err = resetScript.Run(ctx, s.conn.Commands(), []string{Key(s.keys)}).Err()
+	if err != nil {
+		return redisconn.WrapError("remove inbox entries", err)
 	}
-	return redisconn.WrapError("remove inbox entries", err)
+	if slices.Contains(ids, streamid.Max) {
+		return s.Restart(ctx)
+	}
+	return nil
+}
+
+// Restart removes an empty inbox whose last entry had the highest possible ID, because Redis would accept no further entry. A
+// producer can cause this also without an entry that can be read, with XADD MAXLEN 0.
+func (s *Store) Restart(ctx context.Context) error {
+	info, err := redisconn.ReadStreamInfo(ctx, s.conn.Commands(), Key(s.keys))
+	if err != nil || info.LastID != streamid.Max {
+		return redisconn.WrapError("read the state of the inbox", err)
+	}
+	s.conn.Logger().WarnContext(ctx, "inbox had an entry with the highest ID and starts again")
+	return redisconn.WrapError("restart the inbox", resetScript.Run(ctx, s.conn.Commands(), []string{Key(s.keys)}).Err())
 }
 
 // Key is the stream that producers write to, with the fields data and, optionally, key.

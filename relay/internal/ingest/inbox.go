@@ -36,6 +36,7 @@ type InboxStore interface {
 		entries []inbox.Notification) (inbox.Result, error)
 	Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error)
 	Delete(ctx context.Context, ids []string) error
+	Restart(ctx context.Context) error
 	Keys() keyspace.Space
 }
 
@@ -106,8 +107,11 @@ func (in *InboxReader) readLoop(ctx context.Context) error {
 // entries that could not be deleted are recognized by their ID.
 func (in *InboxReader) readOnce(ctx context.Context) error {
 	entries, err := in.opt.Store.Read(ctx, "", inboxCount, inboxBlock)
-	if err != nil || len(entries) == 0 || ctx.Err() != nil {
+	if err != nil || ctx.Err() != nil {
 		return err
+	}
+	if len(entries) == 0 {
+		return in.opt.Store.Restart(ctx)
 	}
 	good, bad := in.classify(entries)
 	var errs []error
@@ -148,7 +152,7 @@ func (in *InboxReader) classify(entries []inbox.Entry) (
 		}
 		a := inbox.Notification{InboxID: e.ID, Notification: n}
 		if e.Key != "" {
-			a.Key = eventlog.HashScopedKey("inbox", n.Hub, e.Key)
+			a.Key = eventlog.HashScopedKey("inbox", n.Hub, n.Account, e.Key)
 		}
 		p := keys.Partition(n.Hub)
 		good[p] = append(good[p], a)

@@ -152,9 +152,10 @@ func TestInbox_DeduplicatesByKey(t *testing.T) {
 	for i, hub := range []string{"h", "h", "g", "h"} {
 		add(t, b, "key", "k", "data", inboxItem(hub, i))
 	}
+	add(t, b, "key", "k", "data", strings.Replace(inboxItem("h", 4), `"any"`, `"other"`, 1))
 	testkit.WaitForValue(t, "the inbox is empty", 0, func() int64 { return inboxLen(b) })
-	if n := len(logOf(t, b)); n != 2 || c.repeated.Load() != 2 {
-		t.Errorf("%d are stored and %d repeats counted, want 2 and 2", n, c.repeated.Load())
+	if n := len(logOf(t, b)); n != 3 || c.repeated.Load() != 2 {
+		t.Errorf("%d are stored and %d repeats counted, want 3 (of two hubs, and of two accounts of one) and 2", n, c.repeated.Load())
 	}
 }
 
@@ -306,10 +307,12 @@ func BenchmarkInbox(b *testing.B) {
 func TestInbox_ContinuesAfterHighestID(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
-	for _, data := range []string{inboxItem("h", 1), "not json"} {
-		if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
-			Stream: inbox.Key(b.Keys()), ID: streamid.Max, Values: []any{"data", data},
-		}).Err(); err != nil {
+	for _, args := range [][]any{
+		{streamid.Max, "data", inboxItem("h", 1)},
+		{streamid.Max, "data", "not json"},
+		{"MAXLEN", "0", streamid.Max, "data", "removed at once"},
+	} {
+		if err := b.Commands().Do(t.Context(), append([]any{"XADD", inbox.Key(b.Keys())}, args...)...).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
@@ -327,7 +330,7 @@ func TestInbox_ContinuesAfterHighestID(t *testing.T) {
 		testkit.WaitForValue(t, "the inbox is empty again", 0, func() int64 { return inboxLen(b) })
 		stop()
 	}
-	if n := len(logOf(t, b)); n != 3 {
-		t.Errorf("got %d events, want 3", n)
+	if n := len(logOf(t, b)); n != 4 {
+		t.Errorf("got %d events, want 4", n)
 	}
 }
