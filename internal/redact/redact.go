@@ -16,6 +16,8 @@ const (
 	Replacement = "(redacted)"
 	// MinLength is the minimum length of a secret in bytes. Otherwise the secret "1" would redact every 1.
 	MinLength = 4
+	// maxErrorLength is the maximum length of the text of an error in bytes.
+	maxErrorLength = 2 << 10
 )
 
 // Secrets are texts that must not appear. The zero value has none. It is immutable.
@@ -171,10 +173,11 @@ func measureOverlap(text, form string) int {
 	return 0
 }
 
-// Error returns err, or an error with the redacted text if it contains a secret.
+// Error returns err, or an error with the redacted text if it contains a secret or has more than 2 KiB. Errors of net/http quote
+// what a peer sent, up to its whole header.
 func (s Secrets) Error(err error) error {
 	text := err.Error()
-	if redacted := s.Text(text); redacted != text {
+	if redacted := s.Prefix(text, maxErrorLength); redacted != text {
 		return errors.New(redacted)
 	}
 	return err

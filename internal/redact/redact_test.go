@@ -91,6 +91,10 @@ func TestSecrets_Error(t *testing.T) {
 	if got := s.Error(errors.New("status s3cret")); got.Error() != "status "+Replacement {
 		t.Errorf("got %v", got)
 	}
+	long := errors.New(strings.Repeat("x", maxErrorLength-3) + "s3cret" + strings.Repeat(`\x01`, 1<<16))
+	if got := s.Error(long).Error(); len(got) != maxErrorLength || strings.Contains(got, "s3c") {
+		t.Errorf("got %d bytes that end with %q, want %d without the secret", len(got), got[len(got)-10:], maxErrorLength)
+	}
 	if got := (Secrets{}).MaxLength(); got != 0 {
 		t.Errorf("no secrets: got length %d", got)
 	}

@@ -84,8 +84,8 @@ func checkTime(h *tar.Header) error {
 		return nil
 	}
 	_, name, _ := strings.Cut(path.Clean(h.Name), "/")
-	return fmt.Errorf("modification time %[2]s of %[1]q cannot be copied; set a time between 1970 and 2262 (touch)",
-		cmp.Or(name, "."), h.ModTime.UTC().Format(time.DateOnly))
+	return fmt.Errorf("modification time %s of %q cannot be copied; set a time between 1970 and 2262 (touch)",
+		h.ModTime.UTC().Format(time.DateOnly), cmp.Or(name, "."))
 }
 
 func addHeader(sum *xxhash.Digest, h *tar.Header) {

@@ -117,6 +117,7 @@ type tokenSource struct {
 	oauth        *clientcredentials.Config // caches how the endpoint expects credentials
 	clientSecret string                    // of oauth
 	token        string                    // empty without a token
+	issued       string                    // the last token, which an error of the endpoint may repeat
 	renewAt      time.Time                 // time to replace it
 	expiresAt    time.Time                 // zero if it does not expire
 	inFlight     *tokenFetch
@@ -236,7 +237,7 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		if t.inFlight = nil; err != nil {
-			f.err = t.failLocked(t.describeError(ctx, err), retryAfterOf(err, t.now()))
+			f.err = t.failLocked(t.describeErrorLocked(ctx, err), retryAfterOf(err, t.now()))
 		} else {
 			t.keepLocked(token)
 			f.text = t.token
@@ -247,7 +248,7 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 }
 
 func (t *tokenSource) keepLocked(token *oauth2.Token) {
-	t.token, t.expiresAt, t.renewAt = token.AccessToken, time.Time{}, time.Time{}
+	t.token, t.issued, t.expiresAt, t.renewAt = token.AccessToken, token.AccessToken, time.Time{}, time.Time{}
 	if !token.Expiry.IsZero() {
 		life := max(time.Until(token.Expiry), minTokenLifetime)
 		t.expiresAt = t.now().Add(life)
@@ -322,13 +323,13 @@ func (s *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 	return resp, err
 }
 
-// describeError describes the response of the endpoint, without the secrets that it repeats.
-func (t *tokenSource) describeError(ctx context.Context, err error) error {
+// describeErrorLocked describes the response of the endpoint, without the secrets that it repeats.
+func (t *tokenSource) describeErrorLocked(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
 	if invalid := (*tokenError)(nil); errors.As(err, &invalid) {
 		return fmt.Errorf("%w: the access_token of its response %w", what, invalid.error)
 	}
-	secrets := t.target.Secrets().With(t.secretTexts()...).With(clientSecretTexts(t.clientSecret)...)
+	secrets := t.target.Secrets().With(t.secretTexts()...).With(clientSecretTexts(t.clientSecret)...).With(t.issued)
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error

@@ -208,6 +208,32 @@ func TestTokenCannotBeReplaced(t *testing.T) {
 	}
 }
 
+// An error of the endpoint does not contain the token that it issued before.
+func TestTokenEndpointRepeatsToken(t *testing.T) {
+	t.Parallel()
+	const token = "issued-0123456789"
+	var asked atomic.Int64
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if asked.Add(1) == 1 {
+			_, _ = fmt.Fprintf(w, `{"access_token":%q,"token_type":"Bearer","expires_in":100}`, token)
+			return
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_, _ = fmt.Fprintf(w, `{"error":"invalid_grant","error_description":"%s is still valid"}`, token)
+	})
+	s, _ := oauthSink(t, e, nil)
+	start := time.Now()
+	if err := s.Deliver(t.Context(), sampled); err != nil {
+		t.Fatal(err)
+	}
+	s.tokens.now = func() time.Time { return start.Add(time.Hour) }
+	err := s.Deliver(t.Context(), sampled)
+	if err == nil || strings.Contains(err.Error(), token) || !strings.Contains(err.Error(), "invalid_grant ((redacted) is still valid)") {
+		t.Errorf("got %v, want the response without the token", err)
+	}
+}
+
 // An error of the endpoint is retried and contains no secret. A new secret in the file fixes it.
 func TestTokenEndpointFails(t *testing.T) {
 	t.Parallel()
