@@ -85,7 +85,7 @@ sinks:
 		publish(t, d, i, 100)
 	}
 	testkit.WaitFor(t, "the sink fails", func() bool {
-		return d.Metric(t, `hubrelay_sink_attempts_total{outcome="other",sink="events"}`) > 0
+		return d.Metric(t, `hubrelay_sink_attempts_total{result="other",sink="events"}`) > 0
 	})
 	testkit.Start(t, server)
 	testkit.Eventually(t, "all to be published", func() error { return holds(connect(t, url), notifications) })
