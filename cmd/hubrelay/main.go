@@ -109,7 +109,8 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 	root.SetErr(std.Err)
 	root.SetFlagErrorFunc(command.NewFlagError)
 	// The usage of a group is only that of its commands.
-	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(), "{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
+	root.SetUsageTemplate(strings.Replace(root.UsageTemplate(),
+		"{{if .Runnable}}", "{{if and .Runnable (not .HasAvailableSubCommands)}}", 1))
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(cli.Commands(std, build)...)
 	root.AddCommand(newBuiltinPlugin(), newAgent())

@@ -2,6 +2,7 @@ package filewatch
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 )
@@ -37,4 +38,22 @@ func PollSecrets(
 			log.Info("secret files were reloaded", "secrets", name)
 		}
 	}
+}
+
+// LoadEach loads each item of a list, such as the secrets in files. After an error it continues with the previous result in the
+// same place, or with the zero value if previous is nil.
+func LoadEach[C, T any](list []C, load func(C) (T, error), previous []T) ([]T, error) {
+	results := make([]T, len(list))
+	var errs []error
+	for i, item := range list {
+		result, err := load(item)
+		if err != nil {
+			errs = append(errs, err)
+			if previous != nil {
+				result = previous[i]
+			}
+		}
+		results[i] = result
+	}
+	return results, errors.Join(errs...)
 }

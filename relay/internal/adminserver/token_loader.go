@@ -1,9 +1,10 @@
 package adminserver
 
 import (
-	"errors"
 	"slices"
 	"sync"
+
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 )
 
 // ConfiguredToken is a token of the configuration.
@@ -36,7 +37,7 @@ func (l *TokenLoader) Tokens() *Tokens { return &l.tokens }
 func (l *TokenLoader) SetConfigured(configured []ConfiguredToken) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	list, err := loadTokens(configured, nil)
+	list, err := filewatch.LoadEach(configured, loadToken, nil)
 	if err != nil {
 		return err
 	}
@@ -52,27 +53,11 @@ func (l *TokenLoader) ReloadFiles() (changed bool, err error) {
 	if !slices.ContainsFunc(l.configured, func(t ConfiguredToken) bool { return t.HasFile }) {
 		return false, nil
 	}
-	list, err := loadTokens(l.configured, l.loaded)
+	list, err := filewatch.LoadEach(l.configured, loadToken, l.loaded)
 	return l.replaceTokens(list), err
 }
 
-// loadTokens returns the configured tokens. After an error it continues with the previous token in the same place, if there are
-// any.
-func loadTokens(configured []ConfiguredToken, previous []Token) ([]Token, error) {
-	list := make([]Token, len(configured))
-	var errs []error
-	for i, t := range configured {
-		token, err := t.Load()
-		if err != nil {
-			errs = append(errs, err)
-			if previous != nil {
-				token = previous[i]
-			}
-		}
-		list[i] = token
-	}
-	return list, errors.Join(errs...)
-}
+func loadToken(t ConfiguredToken) (Token, error) { return t.Load() }
 
 func (l *TokenLoader) replaceTokens(list []Token) (changed bool) {
 	if slices.Equal(list, l.loaded) {

@@ -28,7 +28,7 @@ func newSourcesList(std term.Streams) *cobra.Command {
 		Long: `Lists the sources of a running relay.
 
 STATE is connected; connecting; retrying, if the upstream is not available; rejected, if an operator must
-fix a problem; or unread, if no node reads the source. STATE AGE is the time since it changed, NODE the node that
+fix a problem; or unread, if no node reads the source. STATE AGE is the time since the state changed, NODE the node that
 reads the source.
 
 LAST EVENT is the time since an event was stored. STORED counts stored events, QUARANTINED the rejected ones, and

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
 
@@ -57,7 +58,7 @@ func (k *Keys) Keyring() *auth.Keyring { return k.keyring }
 func (k *Keys) SetConfigured(configured []ConfiguredKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	loaded, err := loadKeys(configured, nil)
+	loaded, err := filewatch.LoadEach(configured, loadKey, nil)
 	if err != nil {
 		return err
 	}
@@ -76,26 +77,17 @@ func (k *Keys) ReloadFiles() (changed bool, err error) {
 	if !slices.ContainsFunc(k.configured, func(c ConfiguredKey) bool { return c.HasFile }) {
 		return false, nil
 	}
-	loaded, loadErr := loadKeys(k.configured, k.loaded)
+	loaded, loadErr := filewatch.LoadEach(k.configured, loadKey, k.loaded)
 	changed, err = k.replaceKeys(loaded, k.stored)
 	return changed, errors.Join(loadErr, err)
 }
 
-// loadKeys returns the configured keys. After an error it continues with the previous key in the same place, if there are any.
-func loadKeys(configured []ConfiguredKey, previous []auth.Key) ([]auth.Key, error) {
-	list := make([]auth.Key, len(configured))
-	var errs []error
-	for i, c := range configured {
-		key, err := c.Load()
-		if err != nil {
-			errs = append(errs, fmt.Errorf("auth key %q: %w", c.Name, err))
-			if previous != nil {
-				key = previous[i]
-			}
-		}
-		list[i] = key
+func loadKey(c ConfiguredKey) (auth.Key, error) {
+	key, err := c.Load()
+	if err != nil {
+		return key, fmt.Errorf("auth key %q: %w", c.Name, err)
 	}
-	return list, errors.Join(errs...)
+	return key, nil
 }
 
 // setStored replaces the stored keys and reports whether a key has changed. It does not read the key files, because a
@@ -135,8 +127,7 @@ func (k *Keys) usesSince(t int64) map[string]int64 {
 func (k *Keys) replaceKeys(loaded, stored []auth.Key) (changed bool, err error) {
 	list := make([]auth.Key, 0, len(loaded)+len(stored))
 	names, hashes := make(map[string]bool), make(map[apikey.Hash]bool)
-	for i := range loaded {
-		key := loaded[i]
+	for _, key := range loaded {
 		list = append(list, key)
 		names[key.Name], hashes[key.Hash] = true, true
 	}
