@@ -319,17 +319,19 @@ func (s *Service) describeUnattempted(
 
 // describeMissing describes a delivery that the sink wanted, without any trace.
 func (s *Service) describeMissing(ctx context.Context, e *eventState, d *adminapi.EventSink, sink *openSink) error {
-	if sink.cfg.Digest.Wait > 0 || sink.cfg.Batch.Wait > 0 || sink.kind.DigestOverRate {
-		d.Detail = "a batch or digest may contain the event"
-		return nil
-	}
 	id, _ := history.ParseEventID(e.entry.ID)
 	covered, err := s.opts.HistoryStore.Covers(ctx, id)
 	if err != nil || !covered {
 		return err
 	}
-	dropped, err := s.opts.Queues.DroppedBefore(ctx, e.partition, d.Sink)
-	if err == nil && dropped != "" && streamid.Compare(e.entry.Cursor, dropped) < 0 {
+	before, err := s.opts.Queues.DroppedBefore(ctx, e.partition, d.Sink)
+	isDropped := err == nil && before != "" && streamid.Compare(e.entry.Cursor, before) < 0
+	switch isCombined := sink.cfg.Digest.Wait > 0 || sink.cfg.Batch.Wait > 0 || sink.kind.DigestOverRate; {
+	case isCombined && isDropped:
+		d.Detail = "a batch or digest contains the event, or the full queue of the sink has dropped it"
+	case isCombined:
+		d.Detail = "a batch or digest may contain the event"
+	case isDropped:
 		d.State, d.Reason = adminapi.DeliveryDropped, "backlog"
 		d.Detail = "the queue of the sink was full and dropped its oldest events, and no attempt was recorded"
 	}

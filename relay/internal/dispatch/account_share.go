@@ -2,6 +2,8 @@ package dispatch
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -14,9 +16,13 @@ const (
 	countShare = 20
 )
 
+// headroomShare is the part of a backlog, as a divisor, that is free after events of accounts above their share were dropped.
+const headroomShare = 16
+
 // accountShare limits the entries of one account in the queue of a sink, so that no account can push those of others
 // out. An account that uses the queue alone has no limit, and neither have notifications without an account.
 type accountShare struct {
+	percent int
 	// limit is the maximum number of entries of an account. 0 is no limit. backlog is the
 	// maximum of all accounts together.
 	limit, backlog int64
@@ -24,19 +30,31 @@ type accountShare struct {
 	// reaches the limit, the queue is counted.
 	counts map[string]int64
 	total  int64
+	// overCount is the number of accounts above the limit by these bounds.
+	overCount int
 	// exceeded are the accounts that had reached the limit when the queue was counted.
 	exceeded map[string]bool
 	// mustCount is set if an upper bound is no longer precise enough. mustCountNow is set if the next entry might also push
 	// out one of another account.
 	mustCount, mustCountNow bool
 	nextCount               time.Time
-	// dropped is the number of entries that are not yet logged.
-	dropped int64
+	// dropped is the number of entries that are not yet logged, and droppedOf their accounts.
+	dropped   int64
+	droppedOf map[string]bool
 }
 
 func newAccountShare(backlog int64, percent int) accountShare {
-	return accountShare{
-		limit: shareLimit(backlog, percent), backlog: backlog, counts: make(map[string]int64), mustCount: true,
+	s := accountShare{
+		percent: percent, counts: make(map[string]int64), mustCount: true, droppedOf: make(map[string]bool),
+	}
+	s.setBacklog(backlog)
+	return s
+}
+
+// setBacklog changes the maximum of all accounts together.
+func (s *accountShare) setBacklog(backlog int64) {
+	if backlog != s.backlog {
+		s.backlog, s.limit, s.mustCount = backlog, shareLimit(backlog, s.percent), true
 	}
 }
 
@@ -46,22 +64,36 @@ func (s *accountShare) admit(account string) bool {
 		return true
 	}
 	if s.exceeded[account] {
+		s.recordDrop(account)
 		return false
 	}
 	s.counts[account]++
 	s.total++
-	isOver := s.counts[account] > s.limit
-	s.mustCount = s.mustCount || isOver || s.total > 4*s.limit
-	s.mustCountNow = s.mustCountNow || isOver && s.total >= s.backlog && len(s.counts) > 1
+	if account != "" && s.counts[account] == s.limit+1 {
+		s.overCount++
+	}
+	s.mustCount = s.mustCount || s.overCount > 0 || s.total > 4*s.limit
+	s.mustCountNow = s.mustCountNow || s.overCount > 0 && len(s.counts) > 1 && s.total >= s.backlog
 	return true
+}
+
+func (s *accountShare) recordDrop(account string) {
+	s.dropped++
+	s.droppedOf[account] = true
 }
 
 // update replaces the upper bounds by the counted entries.
 func (s *accountShare) update(counts map[string]int64) {
-	s.counts, s.mustCount, s.mustCountNow, s.total, s.exceeded = counts, false, false, 0, nil
+	s.counts, s.mustCount, s.mustCountNow, s.total, s.exceeded, s.overCount = counts, false, false, 0, nil, 0
 	for account, n := range counts {
 		s.total += n
-		if account == "" || n < s.limit || len(counts) == 1 {
+		if account == "" || n < s.limit {
+			continue
+		}
+		if n > s.limit {
+			s.overCount++
+		}
+		if len(counts) == 1 {
 			continue
 		}
 		if s.exceeded == nil {
@@ -69,6 +101,29 @@ func (s *accountShare) update(counts map[string]int64) {
 		}
 		s.exceeded[account] = true
 	}
+}
+
+// listExcess returns how many entries must be dropped to make room, and at most how many of each account.
+func (s *accountShare) listExcess() (count int64, atMost map[string]int64) {
+	if s.overCount == 0 || s.total < s.backlog {
+		return 0, nil
+	}
+	atMost = make(map[string]int64)
+	for account := range s.exceeded {
+		atMost[account] = s.counts[account] - s.limit
+		count += atMost[account]
+	}
+	return min(count, s.total-s.backlog+max(s.backlog/headroomShare, 1)), atMost
+}
+
+// recordExcessDrop counts a dropped entry of an account above its share.
+func (s *accountShare) recordExcessDrop(account string) {
+	s.counts[account]--
+	s.total--
+	if s.counts[account] == s.limit {
+		s.overCount--
+	}
+	s.recordDrop(account)
 }
 
 // shareLimit returns the maximum number of entries of an account for a backlog and a share in percent.
@@ -89,7 +144,6 @@ func (d *Dispatcher) admitMatches(n *relay.Notification, found []int, from int) 
 			kept = append(kept, i)
 			continue
 		}
-		d.shares[i].dropped++
 		d.opts.Observer.Dropped(d.sinks[i], 1)
 		entry := excludedEntry{*n, d.sinks[i]}
 		entry.n.Data = nil // it may be large
@@ -136,9 +190,33 @@ func (d *Dispatcher) countAccounts(ctx context.Context) error {
 			return err
 		}
 		s.update(counts)
+		if err := d.dropExcess(ctx, i); err != nil {
+			return err
+		}
 		s.nextCount = time.Now().Add(max(minCountInterval, countShare*time.Since(start)))
 	}
 	return nil
+}
+
+// dropExcess makes room in the full queue of a sink. It drops the newest entries of accounts above their share.
+func (d *Dispatcher) dropExcess(ctx context.Context, sink int) error {
+	s := &d.shares[sink]
+	count, atMost := s.listExcess()
+	if count == 0 {
+		return nil
+	}
+	dropped, err := d.opts.Queues.DropNewest(ctx, d.sinks[sink], d.opts.Partition, count, atMost)
+	for i := range dropped {
+		s.recordExcessDrop(dropped[i].Account)
+		d.opts.RecordExcluded(&dropped[i], d.sinks[sink])
+	}
+	if len(dropped) > 0 {
+		d.opts.Observer.Dropped(d.sinks[sink], int64(len(dropped)))
+	}
+	if int64(len(dropped)) < count {
+		s.overCount = 0 // the rest is in delivery, so another count would not help
+	}
+	return err
 }
 
 // logExceeded logs the entries that were dropped because of an account's share.
@@ -148,13 +226,10 @@ func (d *Dispatcher) logExceeded() {
 		if s.dropped == 0 {
 			continue
 		}
-		var accounts []string
-		for account := range s.exceeded {
-			accounts = append(accounts, account)
-		}
 		d.opts.Logger.Error("accounts use their share of the backlog of a sink, their new events are dropped",
-			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", accounts,
+			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", slices.Sorted(maps.Keys(s.droppedOf)),
 			"dropped_count", s.dropped, "limit", s.limit)
 		s.dropped = 0
+		clear(s.droppedOf)
 	}
 }

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -84,11 +85,11 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dropped["s"] != 2000 || c.dropped["all"] != 0 {
-		t.Errorf("dropped %v, want 2000 of the flood", c.dropped)
+	if c.dropped["s"] != int64(2060-flood) || c.dropped["all"] != 0 {
+		t.Errorf("dropped %v, want %d of the flood", c.dropped, 2060-flood)
 	}
-	if excluded.Load() != 2000 {
-		t.Errorf("recorded %d excluded entries, want 2000", excluded.Load())
+	if excluded.Load() != c.dropped["s"] {
+		t.Errorf("recorded %d excluded entries, want %d", excluded.Load(), c.dropped["s"])
 	}
 }
 
@@ -106,6 +107,38 @@ func TestDispatcher_AccountShareBetweenCounts(t *testing.T) {
 	testkit.WaitForValue(t, "all entries", 65+2007, func() int64 { return e.queueLength("all") })
 	if victim, flood := e.countQueue("s"); victim != 20 || flood > 81 {
 		t.Errorf("the queue has %d entries of the victim and %d of the flood, want 20 and at most 81", victim, flood)
+	}
+}
+
+// An account that has taken the free part of a queue loses its newest entries once others need it, even if theirs are
+// the oldest of the queue.
+func TestDispatcher_DropsEntriesAboveShareFirst(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var excluded atomic.Int64
+	o := e.options(Sink{Name: "s", FromStart: true, Backlog: 100, AccountShare: 50}, Sink{Name: "all", FromStart: true})
+	o.RecordExcluded = func(n *relay.Notification, sink string) {
+		if n.Account == "flood" && sink == "s" && n.ID != "" && n.Topic == "x" && n.Cursor != "" {
+			excluded.Add(1)
+		}
+	}
+	e.publishFor(t, "victim", 0, 20)
+	e.publishFor(t, "flood", 0, 80)
+	e.run(o, true)
+	testkit.WaitForValue(t, "the first entries", 100, func() int64 { return e.queueLength("all") })
+	for i := range 30 {
+		e.publishFor(t, "victim", 20+i, 1)
+	}
+	testkit.WaitForValue(t, "all entries", 130, func() int64 { return e.queueLength("all") })
+	victim, flood := e.countQueue("s")
+	if victim != 50 || flood < 40 || flood > 50 {
+		t.Errorf("the queue has %d entries of the victim and %d of the flood, want 50 and 40 to 50", victim, flood)
+	}
+	if queued := e.readQueue("s"); !slices.Contains(queued, "flood-0") {
+		t.Error("the oldest entry of the flood was dropped, want the newest")
+	}
+	if excluded.Load() != int64(80-flood) {
+		t.Errorf("recorded %d dropped entries, want %d", excluded.Load(), 80-flood)
 	}
 }
 

@@ -14,6 +14,9 @@ type Queues interface {
 	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (queue.DispatchState, error)
 	Enqueue(ctx context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error)
 	CountAccounts(ctx context.Context, sink string, partition int) (map[string]int64, error)
+	DropNewest(
+		ctx context.Context, sink string, partition int, count int64, atMost map[string]int64,
+	) ([]relay.Notification, error)
 	LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error)
 	Sizes(ctx context.Context, partition int, sinks []string) ([]int64, error)
 	DetachSinks(
@@ -51,7 +54,7 @@ type Lease interface {
 type Observer interface {
 	// Enqueued counts entries that were copied to a sink's queue.
 	Enqueued(sink string, n int)
-	// Dropped counts the oldest entries that were removed from a full queue.
+	// Dropped counts the entries that were removed from a full queue, or excluded because of an account's share.
 	Dropped(sink string, n int64)
 	// TrimmedBeforeEnqueue counts matched entries that were trimmed before they were enqueued.
 	TrimmedBeforeEnqueue(partition, n int)
@@ -84,7 +87,7 @@ type Options struct {
 	// RecordSinks records that entries after a position are matched with these sinks. It is called before that, again after
 	// an error, and once for the same sinks while the lease is held. Nil records nothing.
 	RecordSinks func(ctx context.Context, after string, sinks []Sink) error
-	// RecordExcluded is called once for each notification that a sink does not get, because its account has used its share. n
+	// RecordExcluded is called for each notification that a sink does not get, because its account has used its share. n
 	// has no data. It must not block. It may be nil.
 	RecordExcluded func(n *relay.Notification, sink string)
 

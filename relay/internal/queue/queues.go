@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -174,6 +176,36 @@ func (s *Store) countAccountsFrom(
 		counts[account] += n
 	}
 	return next, nil
+}
+
+// DropNewest removes up to count entries from a sink's queue in a partition, but at most atMost[account] of each account, and
+// none that a consumer has read. The newest are removed first. The result has no data. It is also valid after an error.
+func (s *Store) DropNewest(
+	ctx context.Context, sink string, partition int, count int64, atMost map[string]int64,
+) ([]relay.Notification, error) {
+	keys, atMost := []string{Key(s.keys, sink, partition)}, maps.Clone(atMost)
+	var dropped []relay.Notification
+	for last := "+"; last != "" && count > 0; {
+		args := []any{last, countPage, count}
+		for account, n := range atMost {
+			args = append(args, account, n)
+		}
+		reply, err := dropNewestScript.Run(ctx, s.conn.Commands(), keys, args...).StringSlice()
+		if err == nil && len(reply)%5 != 1 {
+			err = redisconn.ErrUnexpectedReply
+		}
+		if err != nil {
+			return dropped, redisconn.WrapError("drop the newest entries of a queue", err)
+		}
+		last = reply[0]
+		for entry := range slices.Chunk(reply[1:], 5) {
+			n := relay.Notification{Cursor: entry[0], ID: entry[1], Topic: entry[2], Hub: entry[3], Account: entry[4]}
+			dropped = append(dropped, n)
+			atMost[n.Account]--
+			count--
+		}
+	}
+	return dropped, nil
 }
 
 // maxListBytes is the number of bytes after which a page of [Store.List] ends.

@@ -187,6 +187,54 @@ func TestClaimPending_KeepsOrder(t *testing.T) {
 	}
 }
 
+func TestDropNewest(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		ctx, key := t.Context(), Key(b.Keys(), "s", 0)
+		drop := func(count int64, atMost map[string]int64, want ...string) {
+			t.Helper()
+			list, err := b.DropNewest(ctx, "s", 0, count, atMost)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var ids []string
+			for _, n := range list {
+				if n.Cursor == "" || n.Topic != "x" || n.Hub != "h" || atMost[n.Account] == 0 {
+					t.Errorf("dropped %+v, want cursor, topic, hub and account", n)
+				}
+				ids = append(ids, n.ID)
+			}
+			if diff := cmp.Diff(want, ids); diff != "" {
+				t.Errorf("dropped (-want +got):\n%s", diff)
+			}
+		}
+		drop(1, map[string]int64{"a": 1})
+		if err := b.Commands().XGroupCreateMkStream(ctx, key, "g", "0").Err(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 * countPage {
+			account := "a"
+			if i >= 20 {
+				account = "b"
+			}
+			values := []string{"id", strconv.Itoa(i), "topic", "x", "hub", "h", "account", account, "data", "{}"}
+			if err := b.Commands().XAdd(ctx, &redis.XAddArgs{Stream: key, Values: values}).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		args := &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{key, ">"}, Count: 15}
+		if err := b.Commands().XReadGroup(ctx, args).Err(); err != nil {
+			t.Fatal(err)
+		}
+		drop(3, map[string]int64{"b": 2, "c": 7}, "999", "998")
+		drop(3, map[string]int64{"a": 9, "b": 1}, "997", "19", "18")
+		drop(9, map[string]int64{"a": 9}, "17", "16", "15") // the others have been read
+		if n, err := b.Commands().XLen(ctx, key).Result(); n != 2*countPage-8 || err != nil {
+			t.Errorf("the queue has %d entries, %v, want %d", n, err, 2*countPage-8)
+		}
+	})
+}
+
 func TestAccountSearch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {

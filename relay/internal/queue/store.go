@@ -19,6 +19,8 @@ var (
 	queuedSource string
 	//go:embed scripts/drop.lua
 	dropSource string
+	//go:embed scripts/drop_newest.lua
+	dropNewestSource string
 	//go:embed scripts/queue_stats.lua
 	statsSource string
 	//go:embed scripts/count_accounts.lua
@@ -30,6 +32,7 @@ var (
 	queuedScript   = redisconn.NewScript(queuedSource)
 	dropScript     = redisconn.NewScript(dropSource)
 
+	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + dropNewestSource)
 	countAccountsScript = redisconn.NewScript(countAccountsSource)
 )
 
