@@ -123,6 +123,7 @@ type tokenSource struct {
 	inFlight     *tokenFetch
 	lastErr      error         // of the last request for a token
 	retryAt      time.Time     // the earliest next request after an error
+	isRejected   bool          // the receiver rejected the token for an event, so it is to be replaced
 	refetchAt    time.Time     // the earliest time to replace a rejected token
 	refetchDelay time.Duration // between the last two replacements, or 0 after a token was accepted
 }
@@ -170,30 +171,36 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
+	return t.await(ctx, f)
+}
+
+// await returns the result of a request for a token.
+func (t *tokenSource) await(ctx context.Context, f *tokenFetch) (string, error) {
 	if _, late := await.Value(ctx, f.done); late != nil {
 		return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), late)
 	}
 	return f.text, f.err
 }
 
-// rejectToken records that the receiver rejected a token. It reports whether another one is or will be available.
-func (t *tokenSource) rejectToken(text string) bool {
+// rejectToken records that the receiver rejected a token. It returns a function that waits for another one, or nil if there
+// will be none soon. Other attempts use the rejected one until then, because the receiver may have rejected only one event.
+func (t *tokenSource) rejectToken(text string) (getOther func(context.Context) (string, error)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
 	switch {
 	case t.token != text:
-		return true
-	case now.Before(t.refetchAt), now.Before(t.retryAt):
-		return false
+		return t.get
+	case t.inFlight == nil && (now.Before(t.refetchAt) || now.Before(t.retryAt)):
+		return nil
 	}
-	if t.refetchDelay > 0 {
+	if t.refetchDelay > 0 && !t.isRejected {
 		t.log.Warn("receiver rejects new tokens with 401, check scope, audience and resource",
 			"token_endpoint", t.target.Host())
 	}
-	t.token, t.refetchDelay = "", min(max(2*t.refetchDelay, minRefetchDelay), maxRefetchDelay)
-	t.refetchAt = now.Add(t.refetchDelay)
-	return true
+	t.isRejected = true
+	f := t.fetchLocked()
+	return func(ctx context.Context) (string, error) { return t.await(ctx, f) }
 }
 
 // acceptToken records that the receiver accepted a token.
@@ -248,6 +255,10 @@ func (t *tokenSource) fetchLocked() *tokenFetch {
 }
 
 func (t *tokenSource) keepLocked(token *oauth2.Token) {
+	if t.isRejected {
+		t.isRejected, t.refetchDelay = false, min(max(2*t.refetchDelay, minRefetchDelay), maxRefetchDelay)
+		t.refetchAt = t.now().Add(t.refetchDelay)
+	}
 	t.token, t.issued, t.expiresAt, t.renewAt = token.AccessToken, token.AccessToken, time.Time{}, time.Time{}
 	if !token.Expiry.IsZero() {
 		life := max(time.Until(token.Expiry), minTokenLifetime)

@@ -61,6 +61,49 @@ func TestTokensAreRefused(t *testing.T) {
 	}
 }
 
+// If the receiver rejects the token for one event while the endpoint fails, other events still use the token. It is replaced
+// once the endpoint works again.
+func TestTokenIsRejectedWhileEndpointFails(t *testing.T) {
+	t.Parallel()
+	var isDown atomic.Bool
+	var issued atomic.Int64
+	e := newEndpoint(t, func(w http.ResponseWriter, _ *http.Request) {
+		if isDown.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"access_token":"token-%d","token_type":"Bearer"}`, issued.Add(1))
+	})
+	s, a := oauthSink(t, e, nil)
+	start := time.Now()
+	var ahead atomic.Int64
+	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }
+	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1" {
+		t.Fatal(err)
+	}
+	isDown.Store(true)
+	for range 3 {
+		a.refused["*"] = true
+		if outcome, _ := relay.Classify(s.Deliver(t.Context(), sampled)); outcome != relay.OutcomeRetry {
+			t.Errorf("the rejected event: got outcome %v, want retry", outcome)
+		}
+		clear(a.refused)
+		if err := s.Deliver(t.Context(), sampled); err != nil {
+			t.Errorf("another event: %v", err)
+		}
+		if seen := a.took(); seen != "token-1 token-1" {
+			t.Errorf("the receiver has seen %s, want token-1 twice", seen)
+		}
+		ahead.Add(int64(errorRetryInterval))
+	}
+	isDown.Store(false)
+	a.refused["token-1"] = true
+	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1 token-2" {
+		t.Errorf("the endpoint works again: %v", err)
+	}
+}
+
 // Retry-After of the endpoint applies to all attempts, including those with a token.
 func TestTokenEndpointIsBusy(t *testing.T) {
 	t.Parallel()

@@ -175,8 +175,10 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 				h.endpoint.Host())
 		}
 		again = func() (string, error) { return token, nil }
-	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil && s.tokens.rejectToken(token):
-		again = func() (string, error) { return s.tokens.get(ctx) }
+	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil:
+		if getOther := s.tokens.rejectToken(token); getOther != nil {
+			again = func() (string, error) { return getOther(ctx) }
+		}
 	}
 	return again, s.classifyResponse(h, resp)
 }
