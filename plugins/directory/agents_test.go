@@ -100,6 +100,21 @@ func TestDriver_StopsAgentIfAnotherServerIsInvalid(t *testing.T) {
 	}
 }
 
+// A server that cannot be used does not keep the instances of others from starting.
+func TestDriver_StartsAgentsIfAnotherServerIsInvalid(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, "/bin/sh", "-c", ticker)
+	missing := filepath.Join(t.TempDir(), "missing")
+	err := r.d.Configure(t.Context(), []relay.Server{
+		server("missing", missing, "j"), server("a", r.a, "../i", "i"), server("b", r.b),
+	})
+	if err == nil || !strings.Contains(err.Error(), "server missing: path "+missing+" does not exist") ||
+		!strings.Contains(err.Error(), `server a: instance "../i"`) {
+		t.Errorf("got error %v, want it to name the missing directory and the invalid instance", err)
+	}
+	r.running(r.a)
+}
+
 func TestDriver_KeepsAgentsOfOtherRelays(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())

@@ -79,7 +79,8 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 }
 
 // Configure checks the servers, stops the agents of instances that are not on them, and starts missing agents. It waits
-// up to 30 s for stopped agents to end.
+// up to 30 s for stopped agents to end. If some servers cannot be used, it starts the agents of the others, and returns an
+// error.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	paths := make(map[string]string, len(servers))
 	for _, s := range servers {
@@ -90,10 +91,8 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 		paths[s.ID] = path
 	}
 	d.agents.stopUnwanted(ctx, servers, paths) // even if a server is invalid
-	if err := checkServers(servers, paths); err != nil {
-		return err
-	}
-	for _, s := range servers {
+	usable, unusable := checkServers(servers, paths)
+	for _, s := range usable {
 		for _, instance := range s.Instances {
 			if err := ctx.Err(); err != nil {
 				return err
@@ -105,7 +104,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 			}
 		}
 	}
-	return nil
+	return unusable
 }
 
 // Close reaps agents that have ended. Instances and their agents continue to run.

@@ -46,31 +46,47 @@ func checkElement(what, id string) error {
 	return nil
 }
 
-// checkServers checks that every server has its own, usable directory.
-func checkServers(servers []relay.Server, paths map[string]string) error {
-	seen := make(map[string]os.FileInfo, len(servers))
+// checkServers returns the servers that have their own, usable directory, with the instances that have a valid ID, and the
+// errors of the others.
+func checkServers(servers []relay.Server, paths map[string]string) (usable []relay.Server, err error) {
+	var errs []error
+	infos, failed := make(map[string]os.FileInfo, len(servers)), make(map[string]bool)
+	fail := func(server string, err error) {
+		failed[server] = true
+		errs = append(errs, fmt.Errorf("server %s: %w", server, err))
+	}
 	for _, s := range servers {
 		path := paths[s.ID]
 		info, err := checkServerDir(path)
 		if err != nil {
-			return fmt.Errorf("server %s: %w", s.ID, err)
+			fail(s.ID, err)
+			continue
 		}
-		for other, known := range seen {
+		for other, known := range infos {
 			if os.SameFile(info, known) || isWithin(path, paths[other]) || isWithin(paths[other], path) {
-				return fmt.Errorf(
-					"server %s: path %s is the path of server %s, or one contains the other; use separate directories",
-					s.ID, path, other,
-				)
+				failed[other] = true
+				fail(s.ID, fmt.Errorf("path %s is the path of server %s, or one contains the other; use separate directories",
+					path, other))
 			}
 		}
-		seen[s.ID] = info
-		for _, instance := range s.Instances {
-			if err := checkElement("instance", instance); err != nil {
-				return fmt.Errorf("server %s: %w", s.ID, err)
-			}
-		}
+		infos[s.ID] = info
 	}
-	return nil
+	for _, s := range servers {
+		if failed[s.ID] {
+			continue
+		}
+		instances := s.Instances
+		s.Instances = nil
+		for _, instance := range instances {
+			if err := checkElement("instance", instance); err != nil {
+				errs = append(errs, fmt.Errorf("server %s: %w", s.ID, err))
+				continue
+			}
+			s.Instances = append(s.Instances, instance)
+		}
+		usable = append(usable, s)
+	}
+	return usable, errors.Join(errs...)
 }
 
 func isWithin(path, other string) bool {

@@ -212,26 +212,27 @@ func (s *jobStore) placesOf(id string) (list []storedJobID) {
 	return list
 }
 
-// recentJobs returns the IDs of the newest jobs of all partitions, the newest first.
+// recentJobs returns the IDs of the newest jobs and of those that have not ended of all partitions, the newest first.
 func (s *jobStore) recentJobs(ctx context.Context) ([]storedJobID, error) {
-	replies := make([]*redis.StringSliceCmd, s.keys.Partitions())
+	replies, active := make([]*redis.StringSliceCmd, s.keys.Partitions()), make([]*redis.StringSliceCmd, s.keys.Partitions())
 	if _, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for p := range replies {
 			replies[p] = pipe.LRange(ctx, s.keys.recentJobs(p), 0, -1)
+			active[p] = pipe.HVals(ctx, s.keys.activeMigrations(p))
 		}
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("list the jobs: %w", err)
 	}
 	var list []storedJobID
-	for p, reply := range replies {
-		for _, id := range reply.Val() {
+	for p := range replies {
+		for _, id := range append(replies[p].Val(), active[p].Val()...) {
 			list = append(list, storedJobID{id, p})
 		}
 	}
 	// IDs begin with the time.
 	slices.SortFunc(list, func(a, b storedJobID) int { return strings.Compare(b.id, a.id) })
-	return list, nil
+	return slices.Compact(list), nil
 }
 
 // loadJobs returns the jobs that exist and can be read, in the same order.

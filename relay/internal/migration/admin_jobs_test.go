@@ -81,6 +81,14 @@ containers:
 	compare(t, "filtered", ids, []string{first.ID})
 	ids, _ = list(adminapi.ListJobsRequest{States: []string{"completed"}})
 	compare(t, "completed", ids, []string(nil))
+	// A job that has not ended is listed even if the newest jobs displaced it.
+	store := m.service.store
+	partition := store.keys.Partition("h")
+	if err := store.client.LRem(t.Context(), store.keys.recentJobs(partition), 0, first.ID).Err(); err != nil {
+		t.Fatal(err)
+	}
+	ids, _ = list(adminapi.ListJobsRequest{})
+	compare(t, "an active job behind the newest ones", ids, []string{third.ID, second.ID, first.ID})
 	for name, tt := range map[string]struct {
 		call func() error
 		code relay.Code

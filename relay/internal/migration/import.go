@@ -74,8 +74,8 @@ var (
 // servers that differ from the operator's file returns a [ServersError]. An import from [ParseImport] may omit the
 // servers.
 //
-// Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, or
-// remove the destination of a running job. Of concurrent imports, the one that started last wins, and the others
+// Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, remove the
+// destination of a running job, or change the settings of its servers after it has begun. Of concurrent imports, the one that started last wins, and the others
 // return [ErrImportSuperseded]. To complete an interrupted import, import the same content again.
 func (inv *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	f, err := inv.withOperatorServers(f)
@@ -167,7 +167,7 @@ func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 	if err != nil {
 		return Changes{}, err
 	}
-	if err := errors.Join(i.checkHubChanges(snapshot), i.checkRemovedServers(ctx, snapshot)); err != nil {
+	if err := errors.Join(i.checkHubChanges(snapshot), i.checkServersOfJobs(ctx, snapshot)); err != nil {
 		return Changes{}, err
 	}
 	servers := i.serverChanges(snapshot)
@@ -228,41 +228,66 @@ func (i *importRun) checkHubChanges(snapshot *inventorySnapshot) error {
 	return nil
 }
 
-// checkRemovedServers rejects the removal of a server that is the destination of a running job.
-func (i *importRun) checkRemovedServers(ctx context.Context, snapshot *inventorySnapshot) error {
+// checkServersOfJobs rejects the removal of a server that is the destination of a job, and new settings of the servers of a job
+// that has begun, because it would be continued in another place.
+func (i *importRun) checkServersOfJobs(ctx context.Context, snapshot *inventorySnapshot) error {
 	var busy []string
-	var orders [][2]string
+	var fields [][2]string // order and state of each job
 	for field, id := range snapshot.migrating {
 		name, _, _ := strings.Cut(field, "/")
 		if c, ok := snapshot.containers[name]; ok {
 			busy = append(busy, field)
-			orders = append(orders, [2]string{i.keys.job(id, i.keys.Partition(c.Hub)), "order"})
+			key := i.keys.job(id, i.keys.Partition(c.Hub))
+			fields = append(fields, [2]string{key, "order"}, [2]string{key, "state"})
 		}
 	}
-	if len(orders) == 0 {
+	if len(fields) == 0 {
 		return nil
 	}
-	texts, err := i.readFields(ctx, orders)
+	texts, err := i.readFields(ctx, fields)
 	if err != nil {
 		return err
 	}
-	for n, text := range texts {
+	for n := range busy {
 		var o jobSpec
-		if json.Unmarshal([]byte(text), &o) == nil && !i.hasServer(o.Destination) {
+		if json.Unmarshal([]byte(texts[2*n]), &o) != nil {
+			continue
+		}
+		if !i.hasServer(o.Destination) {
 			return &RejectedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
 				"the file removes server %s, but a job is moving %s to it; keep the server until the job has ended",
 				o.Destination, busy[n])}
+		}
+		hasBegun := relay.JobState(texts[2*n+1]) == relay.JobRunning
+		for _, id := range []string{o.Source, o.Destination} {
+			if hasBegun && i.changesSettings(snapshot, id) {
+				return &RejectedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
+					"the file changes the settings of server %s, but a job is moving %s; keep the settings until the job has ended, "+
+						"or cancel it", id, busy[n])}
+			}
 		}
 	}
 	return nil
 }
 
+// changesSettings reports whether the file changes the settings of a server.
+func (i *importRun) changesSettings(snapshot *inventorySnapshot, id string) bool {
+	old, existed := snapshot.servers[id]
+	n, found := i.findServer(id)
+	return existed && found && old.SettingsSHA256 != newStoredServer(i.file.Servers[n]).SettingsSHA256
+}
+
 // hasServer reports whether the file has a server.
 func (i *importRun) hasServer(server string) bool {
-	_, found := slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int {
+	_, found := i.findServer(server)
+	return found
+}
+
+// findServer returns the index of a server in the file.
+func (i *importRun) findServer(server string) (index int, found bool) {
+	return slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int {
 		return cmp.Compare(s.ID, id)
 	})
-	return found
 }
 
 // runGlobalScript runs a script on keys outside of the partitions.

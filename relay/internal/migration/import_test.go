@@ -136,6 +136,33 @@ func TestImport_KeepsDestinationOfRunningJob(t *testing.T) {
 	}
 }
 
+func TestImport_KeepsSettingsOfServersOfRunningJob(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	v.importFile(sample())
+	p := v.keys.Partition("h1")
+	order := `{"id":"job","source":"s1","destination":"s2"}`
+	v.must(v.client.HSet(t.Context(), v.keys.job("job", p), "order", order, "state", "running").Err())
+	v.setMigrating("h1", "c1/i1", "job")
+	for n, id := range []string{"s1", "s2"} {
+		f := sample()
+		f.Servers[n].Settings = []byte(`{"path":"/elsewhere"}`)
+		var rejected *RejectedError
+		v.SetFile(f)
+		if _, err := v.Import(t.Context(), f); !errors.As(err, &rejected) ||
+			!reflect.DeepEqual(rejected.Instances, []string{"c1/i1"}) ||
+			!strings.Contains(err.Error(), "changes the settings of server "+id) {
+			t.Errorf("new settings of %s: got error %v, want a RejectedError", id, err)
+		}
+	}
+	f := sample()
+	f.Servers[2].Settings = []byte(`{"path":"/elsewhere"}`)
+	v.importFile(f) // no job uses this server
+	v.setMigrating("h1", "c1/i1", "")
+	f.Servers[0].Settings = []byte(`{"path":"/elsewhere"}`)
+	v.importFile(f)
+}
+
 func TestImport_RejectsNewHubOfMovedInstance(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
