@@ -38,9 +38,9 @@
 //
 //	kafka     topic (hubrelay). key: hub (default), container or none. Records with the same key go to one partition,
 //	          in order. Without exactly one container, the key is the hub. sasl: plain (default), scram-sha-256,
-//	          scram-sha-512. compression: none, gzip, snappy, lz4, zstd. max_message_bytes (1000000), at most
-//	          message.max.bytes of the brokers and max.message.bytes of the topics. The producer is idempotent, and
-//	          all in-sync replicas acknowledge. Needs Kafka 2.1 or later.
+//	          scram-sha-512. compression: none, gzip, snappy, lz4, zstd. max_message_bytes (1000000) limits a batch
+//	          of records. If a broker rejects a batch as too large, each record is sent again alone, one at a time.
+//	          The producer is idempotent, and all in-sync replicas acknowledge. Needs Kafka 2.1 or later.
 //	nats      subject (hubrelay.{topic}), which a stream must have. token_file or creds_file instead of user.
 //	          Nats-Msg-Id is the ID, so a stream ignores repeats within its duplicate window.
 //	amqp      exchange (amq.topic; "" is the default exchange, whose routing keys are queues), routing_key

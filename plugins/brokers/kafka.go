@@ -86,7 +86,9 @@ func (c *Config) checkKafka() error {
 // Its lifetime ends only if a topic was deleted and created again.
 type kafkaConnection struct {
 	cancelableLifetime
-	client  *kgo.Client
+	client *kgo.Client
+	// single has at most one record, so each of its batches is one record. It connects when the first record needs it.
+	single  *kgo.Client
 	key     string
 	lastErr lastBrokerError
 }
@@ -103,6 +105,11 @@ func openKafka(s *Sink) opener {
 			if s.config.User != "" && errors.Is(err, io.EOF) {
 				err = errKafkaLogin
 			}
+			return nil, err
+		}
+		if c.single, err = kgo.NewClient(
+			append(s.kafkaOptions(), kgo.WithHooks(&c.lastErr), kgo.MaxBufferedRecords(1))...); err != nil {
+			c.client.Close()
 			return nil, err
 		}
 		return c, nil
@@ -176,6 +183,11 @@ var errPartitionFailed = errors.New("an earlier message of the same partition wa
 func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
 		err := c.client.ProduceSync(m.Context(), kafkaRecord(c.key, topic, m)).FirstErr()
+		if errors.Is(err, kerr.MessageTooLarge) {
+			// A broker with a smaller limit than max_message_bytes rejects a batch as a whole, and the client fails all
+			// records of the partition. Only the response to a batch of one record counts for that record.
+			err = c.single.ProduceSync(m.Context(), kafkaRecord(c.key, topic, m)).FirstErr()
+		}
 		switch {
 		case errors.Is(err, kgo.ErrRecordRetries):
 			return c.lastErr.orElse(err)
@@ -197,6 +209,7 @@ func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) er
 func (c *kafkaConnection) Close() error {
 	c.kill(nil)
 	c.client.Close()
+	c.single.Close()
 	return nil
 }
 
@@ -256,8 +269,9 @@ func explainKafka(s *Sink, topic string, m *message.Message) (relay.Preview, err
 func classifyKafka(s *Sink, topic string, err error) error {
 	switch {
 	case errors.Is(err, kerr.MessageTooLarge):
-		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d) or the "+
-			"message.max.bytes of the brokers: raise both, or make digests shorter", s.config.maxMessage()))
+		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d), or larger than "+
+			"the brokers (message.max.bytes) or topic %q (max.message.bytes) accept: raise them, or make digests shorter",
+			s.config.maxMessage(), topic))
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
 		return fmt.Errorf("kafka: there is no topic %q, and the brokers do not create topics: "+
 			"create it, or change topic", topic)
