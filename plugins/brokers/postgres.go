@@ -113,12 +113,31 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 	return config, nil
 }
 
+// Codes of PostgreSQL (SQLSTATE).
+const (
+	pgReadOnly    = "25006"
+	pgNoTable     = "42P01"
+	pgNoSchema    = "3F000"
+	pgNoPrivilege = "42501"
+)
+
 // Publish commits a row per message. A repeated ID adds no row.
 func (c *pgConnection) Publish(table string, messages ...*message.Message) error {
-	if err := c.ensureTable(messages[0].Context(), table); err != nil {
+	err := c.ensureTable(messages[0].Context(), table)
+	if err == nil {
+		err = c.Publisher.Publish(table, messages...)
+	}
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
 		return err
 	}
-	return c.Publisher.Publish(table, messages...)
+	switch pgErr.Code {
+	case pgReadOnly:
+		c.pool.Reset() // the server is no longer the primary, and its sessions would stay read-only
+	case pgNoTable:
+		c.tables.Delete(table) // the next attempt creates it
+	}
+	return err
 }
 
 // ensureTable creates the table with its unique index if it does not exist. Watermill would try it for every message
@@ -227,9 +246,18 @@ func classifyPostgres(s *Sink, table string, err error) error {
 			s.userName())
 	case "3D000":
 		return fmt.Errorf("postgres: there is no database %q: create it, or change database", s.config.Database)
-	case "42P01", "3F000":
-		return fmt.Errorf("postgres: there is no table %s: create it and its schema, or remove create_table", table)
-	case "42501":
+	case pgReadOnly:
+		return fmt.Errorf("postgres: the server accepts no writes (%s): the next attempt connects again; "+
+			"if the error stays, list the primary in addresses", pgErr.Message)
+	case pgNoTable:
+		if s.config.createsTables() {
+			return fmt.Errorf("postgres: table %s was dropped: the next attempt creates it", table)
+		}
+		return fmt.Errorf("postgres: there is no table %s, and create_table is false: "+
+			"create the table, or change table or create_table", table)
+	case pgNoSchema:
+		return fmt.Errorf("postgres: there is no schema for table %s: create the schema, or change table", table)
+	case pgNoPrivilege:
 		return fmt.Errorf("postgres: %s may not use table %s (%s): "+
 			"grant INSERT, and CREATE if the table does not exist, or create its unique index on uuid",
 			s.userName(), table, pgErr.Message)
