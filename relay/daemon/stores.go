@@ -40,7 +40,7 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 	keys := c.Keys()
 	return &stores{
 		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
-		queues: queue.NewStore(c, keys), deliveries: store.New(c.Commands(), keys),
+		queues: queue.NewStore(c, keys), deliveries: store.NewReplicated(c, keys),
 		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: audit.NewStore(c, d.cfg.Audit.MaxLen),
 		tokens: auth.NewTokenStore(auth.TokenOptions{
 			Client: c.Commands(), Key: keys.Token, Changes: keys.TokenChanges(),

@@ -37,6 +37,34 @@ func (c *Conn) WithReplication(ctx context.Context, key string, write func(Runne
 		ReloadSlots(ctx, c.client)
 		return err
 	}
+	return c.awaitReplicas(ctx, conn)
+}
+
+// AwaitReplicas waits until [Options.MinReplicas] replicas of each server have received all earlier writes. The error is
+// [ErrTooFewReplicas] if the replicas are too slow.
+func (c *Conn) AwaitReplicas(ctx context.Context) error {
+	if c.minReplicas == 0 {
+		return nil
+	}
+	await := func(ctx context.Context, node *redis.Client) error {
+		conn := node.Conn()
+		defer func() { _ = conn.Close() }()
+		// Redis counts the replicas that have everything up to the last command of the connection, whoever wrote it.
+		if err := conn.Ping(ctx).Err(); err != nil {
+			return err
+		}
+		return c.awaitReplicas(ctx, conn)
+	}
+	switch client := c.client.(type) {
+	case *redis.ClusterClient:
+		return client.ForEachMaster(ctx, await)
+	case *redis.Client:
+		return await(ctx, client)
+	}
+	return nil
+}
+
+func (c *Conn) awaitReplicas(ctx context.Context, conn *redis.Conn) error {
 	n, err := conn.Wait(ctx, c.minReplicas, replicaWaitTimeout).Result()
 	if err != nil {
 		ReloadSlots(ctx, c.client)

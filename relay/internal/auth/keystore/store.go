@@ -46,6 +46,7 @@ var replaceScript = redisconn.NewScript(replaceSource)
 
 // Store is the keys in Redis. It may be used concurrently.
 type Store struct {
+	conn      *redisconn.Conn
 	client    redis.UniversalClient
 	keys, use string
 	now       func() time.Time
@@ -54,7 +55,7 @@ type Store struct {
 // NewStore returns the store of a Redis.
 func NewStore(c *redisconn.Conn) *Store {
 	return &Store{
-		client: c.Commands(), keys: KeysKey(c.Keys()), use: UseKey(c.Keys()), now: time.Now,
+		conn: c, client: c.Commands(), keys: KeysKey(c.Keys()), use: UseKey(c.Keys()), now: time.Now,
 	}
 }
 
@@ -204,7 +205,11 @@ func (s *Store) replaceKey(ctx context.Context, name, before string, r *record) 
 			return fmt.Errorf("encode an API key: %w", err)
 		}
 	}
-	replaced, err := replaceScript.Run(ctx, s.client, []string{s.keys}, name, before, after).Int()
+	replaced := 0
+	err := s.conn.WithReplication(ctx, s.keys, func(r redisconn.Runner) (err error) {
+		replaced, err = replaceScript.Run(ctx, r, []string{s.keys}, name, before, after).Int()
+		return err
+	})
 	if err != nil {
 		return redisconn.WrapError("store an API key", err)
 	}

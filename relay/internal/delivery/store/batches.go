@@ -54,7 +54,7 @@ func (b *Batches) Seal(
 		n := newNotification(item.Notification)
 		args = append(args, n.ID, n.appendTo(nil), item.LeaseEnd)
 	}
-	reply, err := sealBatchScript.Run(ctx, b.client, keys, args...).Slice()
+	reply, err := b.runReplicated(ctx, sealBatchScript, keys, args...).Slice()
 	if err != nil {
 		return SealedBatch{}, redisconn.WrapError("seal batch", err)
 	}

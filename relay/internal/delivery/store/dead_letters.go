@@ -181,7 +181,7 @@ func (d *DeadLetters) Add(
 ) (dropped int64, held bool, err error) {
 	keys := d.retryKeys(c.Sink, DeadLettersKey(d.keys, c.Sink), DeadLetterIndexKey(d.keys, c.Sink))
 	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
-	dropped, err = addDeadLetterScript.Run(ctx, d.client, keys, args...).Int64()
+	dropped, err = d.runReplicated(ctx, addDeadLetterScript, keys, args...).Int64()
 	if err != nil {
 		return 0, false, redisconn.WrapError("store dead letter", err)
 	}

@@ -81,7 +81,7 @@ func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 		onlyIfWaiting = 1
 	}
 	n := newNotification(e.Notification)
-	reply, err := addToDigestScript.Run(ctx, d.client, d.digestKeys(sink, e.Group),
+	reply, err := d.runReplicated(ctx, addToDigestScript, d.digestKeys(sink, e.Group),
 		onlyIfWaiting, e.Group, e.Wait.Milliseconds(), NewDeliveryID(e.ArrivedAt), shared,
 		e.MaxListed, maxDigestBytes, digestDedupSize,
 		n.ID, n.Topic, e.ArrivedAt.UnixMilli(), e.ArrivedAt.UTC().Format(time.RFC3339Nano), n.appendFields(nil),

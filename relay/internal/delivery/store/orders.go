@@ -83,7 +83,7 @@ type Orders struct{ db }
 func (o *Orders) Hold(
 	ctx context.Context, sink string, d Scheduled, arrivedAt time.Time,
 ) (depth int64, held bool, err error) {
-	depth, err = holdScript.Run(ctx, o.client, o.retryKeys(sink),
+	depth, err = o.runReplicated(ctx, holdScript, o.retryKeys(sink),
 		d.ID, arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err != nil {
 		return 0, false, redisconn.WrapError("hold delivery", err)

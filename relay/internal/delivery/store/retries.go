@@ -58,7 +58,7 @@ type Scheduled struct {
 func (rt *Retries) Schedule(
 	ctx context.Context, sink string, d Scheduled, wait time.Duration, arrivedAt time.Time,
 ) (depth int64, err error) {
-	depth, err = scheduleScript.Run(ctx, rt.client, rt.retryKeys(sink),
+	depth, err = rt.runReplicated(ctx, scheduleScript, rt.retryKeys(sink),
 		d.ID, wait.Milliseconds(), arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err != nil {
 		return 0, redisconn.WrapError("schedule retry", err)
@@ -79,7 +79,7 @@ func (rt *Retries) ScheduleAll(
 	for _, d := range all {
 		args = append(args, d.ID, d.Body, d.OrderingKey)
 	}
-	reply, err := scheduleAllScript.Run(ctx, rt.client, rt.retryKeys(sink), args...).Int64Slice()
+	reply, err := rt.runReplicated(ctx, scheduleAllScript, rt.retryKeys(sink), args...).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}

@@ -36,8 +36,15 @@ type Store struct {
 }
 
 // New returns a Store on client, which must not retry commands (MaxRetries -1).
-func New(client redis.UniversalClient, keys keyspace.Space) *Store {
-	d := db{client, keys}
+func New(client redis.UniversalClient, keys keyspace.Space) *Store { return newStore(db{client: client, keys: keys}) }
+
+// NewReplicated is like New. In addition, what replaces an entry of a queue, and the changes of operators, reach the minimum
+// number of replicas first; see [redisconn.Conn.WithReplication].
+func NewReplicated(conn *redisconn.Conn, keys keyspace.Space) *Store {
+	return newStore(db{client: conn.Commands(), keys: keys, replicate: conn.WithReplication})
+}
+
+func newStore(d db) *Store {
 	return &Store{
 		Retries: Retries{d}, DeadLetters: DeadLetters{d}, Digests: Digests{d}, Batches: Batches{d}, Orders: Orders{d},
 		States: States{d}, Rates: Rates{d}, Stats: StatsStore{d}, Failures: Failures{d}, SharedStates: SharedStates{d},
@@ -48,8 +55,27 @@ func New(client redis.UniversalClient, keys keyspace.Space) *Store {
 
 // db is the connection that all stores share.
 type db struct {
-	client redis.UniversalClient
-	keys   keyspace.Space
+	client    redis.UniversalClient
+	keys      keyspace.Space
+	replicate func(ctx context.Context, key string, write func(redisconn.Runner) error) error // nil if not needed
+}
+
+// runReplicated runs a script, and waits until enough replicas have its changes. In a cluster, a queue can be on another server
+// than what replaces its entries. Without this, a failover of one of them could lose a delivery.
+func (d db) runReplicated(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
+	if d.replicate == nil {
+		return script.Run(ctx, d.client, keys, args...)
+	}
+	var cmd *redis.Cmd
+	err := d.replicate(ctx, keys[0], func(r redisconn.Runner) error {
+		cmd = script.Run(ctx, r, keys, args...)
+		return cmd.Err()
+	})
+	if err != nil {
+		cmd = redis.NewCmd(ctx)
+		cmd.SetErr(err)
+	}
+	return cmd
 }
 
 // retryKeys returns the keys that every script of the retry queue expects, with the script's own keys between them.

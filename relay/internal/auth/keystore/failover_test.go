@@ -1,0 +1,54 @@
+package keystore
+
+import (
+	"errors"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
+)
+
+// A failover must not make a revoked key valid again.
+func TestRevoke_WaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
+	s := NewStore(conntest.Open(t, primary, redisconn.Options{MinReplicas: 1}))
+	testkit.WaitFor(t, "the replica to be up to date", func() bool { return s.conn.AwaitReplicas(t.Context()) == nil })
+	if _, err := s.Create(t.Context(), "ci", Spec{Hubs: []string{"h"}}); err != nil {
+		t.Fatal(err)
+	}
+	replica.Signal(syscall.SIGSTOP)
+	if err := s.Revoke(t.Context(), "ci"); !errors.Is(err, redisconn.ErrTooFewReplicas) {
+		t.Errorf("got %v, want ErrTooFewReplicas", err)
+	}
+}
+
+// A version does not repeat after a failover that loses the latest change, or a node would keep a key that was lost.
+func TestVersion_AfterRollback(t *testing.T) {
+	t.Parallel()
+	s, ctx := newTestStore(t), t.Context()
+	create := func(name string) string {
+		t.Helper()
+		if _, err := s.Create(ctx, name, Spec{Hubs: []string{"h"}}); err != nil {
+			t.Fatal(err)
+		}
+		version, err := s.Version(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return version
+	}
+	first, second := create("a"), create("b")
+	if err := s.client.HSet(ctx, s.keys, versionField, first).Err(); err != nil {
+		t.Fatal(err)
+	}
+	lost := time.Now().UnixMilli()
+	testkit.WaitFor(t, "the next millisecond", func() bool { return time.Now().UnixMilli() > lost+1 })
+	if third := create("c"); third == first || third == second {
+		t.Errorf("got version %s after %s and %s, want another one", third, first, second)
+	}
+}
