@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -326,6 +327,9 @@ func classifyAMQP(s *Sink, routingKey string, err error) error {
 			s.vhost(), s.userName())
 	case brokerErr.Code == amqp.NotFound:
 		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
+	case brokerErr.Code == amqp.AccessRefused && strings.Contains(brokerErr.Reason, "access to topic "):
+		return fmt.Errorf("amqp: %s may write to exchange %s, but a topic permission forbids the routing key %q: "+
+			"allow it (rabbitmqctl set_topic_permissions), or change routing_key or user", s.userName(), exchange, routingKey)
 	case brokerErr.Code == amqp.AccessRefused:
 		return fmt.Errorf("amqp: %s may not write to exchange %s: allow it, or change user", s.userName(), exchange)
 	}

@@ -209,6 +209,7 @@ func TestAMQP(t *testing.T) {
 	expectFailure(t, other, relay.OutcomeRetry, "vhost", "missing")
 	r.testTLSProxy(t)
 	r.testTooLargeAmongOthers(t, rabbitMaxMessage+1)
+	testAMQPPermissions(t, s, r.config)
 }
 
 // testTooLargeAmongOthers publishes messages above the limit of the broker, which closes the channel. They become dead

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // server is a real server on loopback, in a separate process group and with its own directory.
@@ -313,4 +314,14 @@ func startRabbitMQ(t *testing.T) *server {
 	}
 	s.start()
 	return s
+}
+
+// testAMQPPermissions removes the permissions of the user of a started RabbitMQ.
+func testAMQPPermissions(t *testing.T, s *server, c Config) {
+	t.Helper()
+	ctl := program(t, "/usr/lib/rabbitmq/bin/rabbitmqctl", "rabbitmqctl")
+	s.run(s.env, ctl, "set_topic_permissions", testUser, "amq.topic", "^elsewhere", ".*")
+	expectFailure(t, c, relay.OutcomeRetry, "topic permission", "hubrelay.container.created", "amq.topic")
+	s.run(s.env, ctl, "set_permissions", testUser, "^elsewhere", "^elsewhere", ".*")
+	expectFailure(t, c, relay.OutcomeRetry, "may not write to exchange", "amq.topic")
 }
