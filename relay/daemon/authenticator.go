@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -65,9 +66,18 @@ func (d *Daemon) newExplainer(s *stores, events access.Events) *access.Explainer
 	return access.NewExplainer(opts)
 }
 
+// loadChanges loads the changes of credentials that nodes have recorded. It must be called after the log readers have started, so
+// no change is missed, and before clients connect.
+func (a *authentication) loadChanges(ctx context.Context, changes *forward.ChangeStore) error {
+	if a.forward == nil {
+		return nil
+	}
+	return changes.Load(ctx, a.forward)
+}
+
 // observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hub and account have
 // changed, and after a loss of notifications.
-func (a *authentication) observeKeyChanges(batch eventlog.Batch, streams *clients.Server) {
+func (a *authentication) observeKeyChanges(batch eventlog.Batch, changes *forward.ChangeStore, streams *clients.Server) {
 	if a.forward == nil {
 		return
 	}
@@ -78,6 +88,7 @@ func (a *authentication) observeKeyChanges(batch eventlog.Batch, streams *client
 	for i := range batch.Notifications {
 		if n := &batch.Notifications[i]; n.Topic == topicKeyChanged {
 			a.forward.MarkChanged(n.Account, n.Hub)
+			changes.Add(n.Account, n.Hub)
 			changed = true
 		}
 	}

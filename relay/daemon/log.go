@@ -23,6 +23,9 @@ import (
 func (d *Daemon) startLog(
 	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, deliveries *delivery.Service,
 ) error {
+	if d.authentication.forward != nil {
+		group.Start(ctx, "credential changes", s.changes.Run)
+	}
 	log := lifecycle.NewGroup(d.log)
 	group.Start(ctx, "log", log.Run) // first, so an error below stops what has started
 	read := make(eventlog.ReadPositions, s.keys.Partitions())
@@ -41,7 +44,7 @@ func (d *Daemon) startLog(
 		log.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
 			defer streams.Flush(partition)
 			return follow(ctx, func(batch eventlog.Batch) {
-				d.handleBatch(batch, streams, dispatcher)
+				d.handleBatch(batch, s, streams, dispatcher)
 				read.Set(partition, batch.Last)
 			})
 		})
@@ -52,7 +55,7 @@ func (d *Daemon) startLog(
 		Log: d.log.With("component", "inbox"), Observer: d.metrics,
 	})
 	log.Start(ctx, "inbox", inbox.Run)
-	return nil
+	return d.authentication.loadChanges(ctx, s.changes)
 }
 
 // logRetention returns the retention of one partition. By default the log gets half of the memory of Redis, so one
@@ -91,7 +94,7 @@ func (d *Daemon) startHistory(
 }
 
 // handleBatch passes new entries of the log to the clients of this node and to the dispatcher.
-func (d *Daemon) handleBatch(batch eventlog.Batch, streams *clients.Server, dispatcher *dispatch.Dispatcher) {
+func (d *Daemon) handleBatch(batch eventlog.Batch, s *stores, streams *clients.Server, dispatcher *dispatch.Dispatcher) {
 	if batch.Gap {
 		d.metrics.Gap()
 		d.log.Error("log entries were lost before they were read",
@@ -100,7 +103,7 @@ func (d *Daemon) handleBatch(batch eventlog.Batch, streams *clients.Server, disp
 	streams.Broadcast(clients.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
 	})
-	d.authentication.observeKeyChanges(batch, streams)
+	d.authentication.observeKeyChanges(batch, s.changes, streams)
 	if len(batch.Notifications) > 0 {
 		d.metrics.Delayed(eventlog.Age(batch.Notifications[0].Cursor, time.Now()))
 	}

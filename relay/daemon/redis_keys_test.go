@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -70,6 +71,7 @@ func TestRedisKeys_MatchArchitecture(t *testing.T) {
 		"cursorkey":                      redisconn.CursorKeyKey(k),
 		"apikeys":                        keystore.KeysKey(k),
 		"apikeyuse":                      keystore.UseKey(k),
+		"credentialchanges":              forward.ChangesKey(k),
 	} {
 		want := "hubrelay:" + strings.ReplaceAll(documented, "{p}", "{0}")
 		if key != want {

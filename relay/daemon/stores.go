@@ -7,6 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
@@ -31,6 +32,7 @@ type stores struct {
 	sources    *sourcestore.Store
 	leases     *lease.Manager
 	tokens     *auth.TokenStore
+	changes    *forward.ChangeStore // of credentials
 	audit      *audit.Store
 	history    *history.Store
 	monitor    *storage.Monitor
@@ -46,6 +48,7 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 			Client: c.Commands(), Key: keys.Token, Changes: keys.TokenChanges(),
 			TTL: d.cfg.Auth.TokenTTL, StreamTTL: d.cfg.Auth.StreamTTL,
 		}),
+		changes: forward.NewChangeStore(c.Commands(), keys, d.log.With("component", "forward auth")),
 		history: history.NewStore(c, keys),
 		monitor: storage.NewMonitor(storage.Options{
 			Read: d.memoryReader(c), Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),

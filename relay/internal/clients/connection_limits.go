@@ -50,7 +50,10 @@ func (l *connectionLease) release() { l.once.Do(func() { l.limiter.releaseLease(
 // reserveLease acquires a lease for a client. The caller must release it. If a limit is reached, the error is 503.not-ready (node)
 // or 429.rate-limiting (hub, key, account), and reserveLease sets Retry-After in header. Concurrent calls never exceed a limit.
 func (s *Server) reserveLease(header http.Header, sub *Subscription) (*connectionLease, *relay.Error) {
-	o := leaseOwner{hub: sub.Hub, key: sub.Key}
+	o := leaseOwner{hub: sub.Hub}
+	if sub.Key != "" { // keys of other systems have names that are unique only in their account
+		o.key = sub.Account + "\x00" + sub.Key
+	}
 	if sub.Account != anyAccount {
 		o.account = sub.Account
 	}

@@ -44,7 +44,7 @@ func TestLimits(t *testing.T) {
 		{"hub=h1&key=a", http.StatusSwitchingProtocols, ""},
 		{"hub=h1&key=b", http.StatusTooManyRequests, LimitHub},
 		{"hub=h2&key=a", http.StatusSwitchingProtocols, ""},
-		{"account=x&key=a", http.StatusTooManyRequests, LimitKey},
+		{"hub=h3&key=a", http.StatusTooManyRequests, LimitKey},
 		{"account=x&key=b", http.StatusSwitchingProtocols, ""},
 		{"account=x&key=b", http.StatusSwitchingProtocols, ""},
 		{"account=x&key=c", http.StatusServiceUnavailable, LimitNode},
@@ -82,7 +82,7 @@ func TestLimits_ErrorNamesLimit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for per, sub := range map[string]Subscription{
-		"hub": {Hub: "h", Key: "other", Account: "b"}, "key": {Hub: "other", Key: "k", Account: "b"},
+		"hub": {Hub: "h", Key: "other", Account: "b"}, "key": {Hub: "other", Key: "k", Account: "a"},
 		"account": {Hub: "other", Key: "other", Account: "a"},
 	} {
 		_, err := s.reserveLease(http.Header{}, &sub)

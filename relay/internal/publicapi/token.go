@@ -42,12 +42,12 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		return relay.NewError(relay.CodeInvalidArgument, "the stream parameters are longer than "+
 			strconv.Itoa(maxParameters)+" bytes; send them when you open the stream")
 	}
+	if err := a.takeRequest(w, r, key); err != nil {
+		return err
+	}
 	if r.Method == http.MethodHead {
 		httpserver.WriteJSON(w, http.StatusOK, nil)
 		return nil
-	}
-	if err := a.takeRequest(w, r, key); err != nil {
-		return err
 	}
 	if err := a.opt.CheckStorage(); err != nil {
 		return a.publicError(r, err)

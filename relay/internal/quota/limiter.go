@@ -47,7 +47,9 @@ func (l *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time
 	if b.spend(a, l.now()) {
 		return 0, nil
 	}
-	// One request leases for all that wait.
+	// One request leases for all that wait. If the store fails, it fails for all, so they do not wait for one timeout after
+	// another.
+	waitingSince := l.now()
 	select {
 	case b.leasing <- struct{}{}:
 		defer func() { <-b.leasing }()
@@ -55,8 +57,14 @@ func (l *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time
 		return 0, context.Cause(ctx)
 	}
 	for !b.spend(a, l.now()) {
+		if b.failedAt.After(waitingSince) {
+			return 0, b.lastErr
+		}
 		need, want := b.missing(a, l.limit.leaseSize(), l.now())
 		lease, err := l.store.Lease(ctx, name, l.limit, need, want)
+		if err != nil && ctx.Err() == nil {
+			b.failedAt, b.lastErr = l.now(), err
+		}
 		if err != nil || lease.RetryIn > 0 {
 			return lease.RetryIn, err
 		}
@@ -104,6 +112,9 @@ func (l *Limiter) removeUnused() {
 // bucket contains the leased tokens of this node.
 type bucket struct {
 	leasing chan struct{} // held by the request that leases
+	// failedAt is the time of the last error of the store, lastErr. Both belong to the holder of leasing.
+	failedAt time.Time
+	lastErr  error
 
 	mu        sync.Mutex
 	available Amount

@@ -161,6 +161,55 @@ func TestLimiter_ReportsStoreErrors(t *testing.T) {
 	}
 }
 
+// slowStore fails after five seconds.
+type slowStore struct{}
+
+func (slowStore) Lease(context.Context, string, Limit, Amount, Amount) (Lease, error) {
+	time.Sleep(5 * time.Second)
+	return Lease{}, errors.New("redis is away")
+}
+
+// Requests that wait for one lease fail together, not one after another.
+func TestLimiter_StoreFailsForAllWaiting(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := NewLimiter(Limit{PerSecond: Amount{Count: 10}, Burst: time.Second}, slowStore{})
+		start := time.Now()
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+				if _, err := q.Take(t.Context(), "k", Amount{Count: 1}); err == nil {
+					t.Error("got no error")
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("the last request failed after %s, want 5 s", took)
+		}
+		if _, err := q.Take(t.Context(), "k", Amount{Count: 1}); err == nil || time.Since(start) != 10*time.Second {
+			t.Errorf("a later request: got error %v after %s, want one of its own", err, time.Since(start))
+		}
+	})
+}
+
+// Keys of other systems may have the same name in two accounts.
+func TestQuotas_KeysOfAccounts(t *testing.T) {
+	t.Parallel()
+	limit := Limit{PerSecond: Amount{Count: 1}, Burst: time.Second}
+	q := NewQuotas(Options{Key: limit, Store: &memoryStore{}, Rejected: func(Kind) {}})
+	for _, account := range []string{"a", "b", ""} {
+		c := Client{Key: "forward:ci", Account: account}
+		if err := q.Take(t.Context(), c, Amount{Count: 1}); err != nil {
+			t.Errorf("account %q: %v", account, err)
+		}
+		if err := q.Take(t.Context(), c, Amount{Count: 1}); err == nil {
+			t.Errorf("account %q has no limit", account)
+		}
+	}
+}
+
 func TestLimiter_BoundsBuckets(t *testing.T) {
 	t.Parallel()
 	q := NewLimiter(Limit{PerSecond: Amount{Count: 10}, Burst: time.Second}, &memoryStore{})

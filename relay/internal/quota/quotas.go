@@ -71,7 +71,7 @@ func NewQuotas(o Options) *Quotas {
 		limit Limit
 		name  func(Client) string
 	}{
-		{KindKey, o.Key, func(c Client) string { return c.Key }},
+		{KindKey, o.Key, keyName},
 		{KindAccount, o.Account, func(c Client) string { return c.Account }},
 		{KindAddress, o.Address, addressName},
 	} {
@@ -80,6 +80,14 @@ func NewQuotas(o Options) *Quotas {
 		}
 	}
 	return q
+}
+
+// keyName returns the name of a key in its account, because keys of other systems have names that are unique only there.
+func keyName(c Client) string {
+	if c.Key == "" || c.Account == "" {
+		return c.Key
+	}
+	return c.Account + "\x00" + c.Key
 }
 
 // addressName returns the name of an address. Loopback is the operator's own machine and has no limit.

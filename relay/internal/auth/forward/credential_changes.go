@@ -30,21 +30,21 @@ type accountChanges struct {
 	all  time.Time // the credentials for all hubs changed
 }
 
-func (c *credentialChanges) addAll(now time.Time) {
+func (c *credentialChanges) addAll(at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.latest, c.all, c.accounts = now, now, nil
+	c.latest, c.all = latestOf(c.latest, at), latestOf(c.all, at)
 }
 
-func (c *credentialChanges) add(account, hub string, now time.Time) {
+func (c *credentialChanges) add(account, hub string, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.latest = now
+	c.latest = latestOf(c.latest, at)
 	a := c.accounts[account]
 	switch {
 	case a != nil:
 	case len(c.accounts) >= maxChangedAccounts:
-		c.all, c.accounts = now, nil
+		c.all, c.accounts = c.latest, nil
 		return
 	default:
 		if c.accounts == nil {
@@ -54,11 +54,18 @@ func (c *credentialChanges) add(account, hub string, now time.Time) {
 		c.accounts[account] = a
 	}
 	if len(a.hubs) >= maxChangedHubs {
-		a.all = now
+		a.all = c.latest
 		clear(a.hubs)
 		return
 	}
-	a.hubs[hub] = now
+	a.hubs[hub] = latestOf(a.hubs[hub], at)
+}
+
+func latestOf(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // changedSince reports whether the credential of a grant may have changed after it was verified. A notification counts

@@ -112,13 +112,14 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 	v.mu.Lock()
 	cached := v.cache[id][hub]
 	v.mu.Unlock()
+	wasAccepted := cached != nil // so other clients with its address cannot lock it out
 	if cached != nil && (!now.Before(cached.Expires) || v.hasChanged(cached, hub)) {
 		cached = nil
 	}
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL {
 		return cached, nil
 	}
-	if cached == nil && v.opts.IsThrottled(addr) {
+	if !wasAccepted && v.opts.IsThrottled(addr) {
 		return nil, auth.NewThrottledError()
 	}
 	key, err := v.requestCurrentDecision(ctx, id, credential, hub, addr)

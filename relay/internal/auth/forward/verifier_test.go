@@ -292,6 +292,11 @@ func TestVerifier_AsksThrottleFirst(t *testing.T) {
 	if _, code := verify(v, "good"); code != "" {
 		t.Errorf("a remembered decision: got code %q", code)
 	}
+	v.MarkChanged("acme", "hub-1")
+	now = now.Add(time.Second)
+	if _, code := verify(v, "good"); code != "" || e.requests.Load() != 2 {
+		t.Errorf("a remembered decision that may have changed: got code %q after %d requests, want 2", code, e.requests.Load())
+	}
 }
 
 // One address cannot use all requests to the endpoint, and all addresses together do not wait without a limit.

@@ -36,7 +36,9 @@ type Store struct {
 }
 
 // New returns a Store on client, which must not retry commands (MaxRetries -1).
-func New(client redis.UniversalClient, keys keyspace.Space) *Store { return newStore(db{client: client, keys: keys}) }
+func New(client redis.UniversalClient, keys keyspace.Space) *Store {
+	return newStore(db{client: client, keys: keys})
+}
 
 // NewReplicated is like New. In addition, what replaces an entry of a queue, and the changes of operators, reach the minimum
 // number of replicas first; see [redisconn.Conn.WithReplication].
