@@ -240,7 +240,7 @@ func (b *breaker) allowPostponing() {
 
 // recordAttempt processes the end of an attempt of an account. counts is false for an attempt that was aborted.
 func (b *breaker) recordAttempt(account Account, kind attemptKind, counts bool, err error) {
-	failed := counts && indicatesOutage(err)
+	failed := counts && IndicatesOutage(err)
 	b.mu.Lock()
 	wasOpen := b.isOpen
 	switch kind {
@@ -357,9 +357,9 @@ func (b *breaker) probeNow() {
 	}
 }
 
-// indicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken or
+// IndicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken or
 // overloaded. Any other response shows that it works.
-func indicatesOutage(err error) bool {
+func IndicatesOutage(err error) bool {
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry {
 		return false
 	}

@@ -136,7 +136,7 @@ func TestIndicatesOutage(t *testing.T) {
 		{relay.Permanent(&relay.ResponseError{Status: 400}), false},
 		{relay.Gone(&relay.ResponseError{Status: 410}), false},
 	} {
-		if got := indicatesOutage(c.err); got != c.want {
+		if got := IndicatesOutage(c.err); got != c.want {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}

@@ -1,12 +1,14 @@
 package admission
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // A cooldown keeps the monotonic clock reading. Otherwise setting the system's clock back by an hour would extend it by an hour.
@@ -20,12 +22,23 @@ func TestCooldown_UsesMonotonicClock(t *testing.T) {
 	}
 }
 
+// recordedCooldowns is a store without a rate.
+type recordedCooldowns struct {
+	RateStore
+	waits []time.Duration
+}
+
+func (r *recordedCooldowns) Cooldown(_ context.Context, _ string, _ store.RateLimit, wait time.Duration) error {
+	r.waits = append(r.waits, wait)
+	return nil
+}
+
 func TestCooldown_GrowsToMaximum(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	a := New(t.Context(), Options{
 		Concurrency: 1, RateKey: func() string { return "s" }, Wake: func(time.Duration) {},
-		OnCooldown: func(bool) {}, Now: func() time.Time { return now },
+		OnCooldown: func(bool) {}, Now: func() time.Time { return now }, Store: &recordedCooldowns{},
 	})
 	defer a.Close()
 	g := a.bucket

@@ -38,7 +38,7 @@ var _ RateStore = (*store.Rates)(nil)
 // While a token is wanted, one goroutine requests as many from Redis as are wanted, and never more. While Redis is
 // unreachable, no attempt starts. If Redis responds but rejects writes, because it is full or a replica, one attempt
 // per interval of the rate starts on this node, because only deliveries free memory. Without a rate there is no
-// goroutine, and the cooldown is that of this node.
+// goroutine, and other nodes follow a cooldown with their next poll.
 type tokenBucket struct {
 	limit    store.RateLimit
 	store    RateStore
@@ -226,12 +226,12 @@ func (b *tokenBucket) startCooldown(wait time.Duration) bool {
 // observeResponse starts a cooldown if the destination asked for one. counts is false for an attempt that was aborted.
 func (b *tokenBucket) observeResponse(ctx context.Context, counts bool, err error) {
 	wait := b.cooldown.observeResponse(counts, err)
-	if wait <= 0 || !b.startCooldown(wait) || !b.hasRate() {
+	if wait <= 0 || !b.startCooldown(wait) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
 	defer cancel()
-	// If Redis is unreachable, this node keeps the cooldown, and other nodes start no attempt anyway.
+	// If Redis is unreachable, this node keeps the cooldown, and other nodes get no delivery anyway.
 	_ = b.store.Cooldown(ctx, b.name(), b.limit, wait)
 	b.startCooldown(wait) // the one in Redis has started later and must not count as a second one
 }

@@ -371,8 +371,43 @@ func TestPostponer_MakesDue(t *testing.T) {
 			break
 		}
 	}
-	postponed := e.scheduledCount() - failed
-	if due := int64(len(e.poll(2000, time.Minute).Claims)); due != postponed || due == 0 {
-		t.Errorf("%d deliveries are due, want %d", due, postponed)
+	scheduled := e.scheduledCount()
+	if due := int64(len(e.poll(2000, time.Minute).Claims)); due != scheduled || due == 0 {
+		t.Errorf("%d deliveries are due, want %d", due, scheduled)
+	}
+}
+
+// When the destination recovers, the deliveries that failed with it are due at once. With ordering, others wait for them.
+func TestPostponer_MakesFailedDue(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var up atomic.Bool
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		switch {
+		case d.ID == "limited":
+			return relay.RetryAfter(errFar, time.Hour)
+		case d.ID == "busy":
+			return &relay.ResponseError{Status: 404}
+		case up.Load():
+			return nil
+		}
+		return errFar
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Hour}} })
+	feed(t, p, []relay.Delivery{delivery("busy")})
+	list := []relay.Delivery{delivery("limited")}
+	for i := range 10 {
+		list = append(list, delivery(fmt.Sprint("failed ", i)))
+	}
+	feed(t, p, list)
+	if p.DestinationHold().ProbeAt.IsZero() {
+		t.Fatal("the destination is not down")
+	}
+	up.Store(true)
+	if err := p.Handle(t.Context(), delivery("probe")); err != nil {
+		t.Fatal(err)
+	}
+	if due := len(e.poll(2000, time.Minute).Claims); due != 10 {
+		t.Errorf("%d deliveries are due, want the 10 that failed with the destination", due)
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // A destination that responds with 429 gets nothing from the whole sink until the time that it named.
@@ -46,6 +47,25 @@ func TestCooldown_WholeSink(t *testing.T) {
 			}
 			testkit.WaitFor(t, "the cooldown has ended", func() bool { return p.DestinationHold().ThrottledUntil.IsZero() })
 		})
+	}
+}
+
+// Without a rate, other nodes follow with their next poll.
+func TestCooldown_AllNodesWithoutRate(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Minute))}, nil)
+	if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	other := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
+	results := e.store.Retries.Poll(t.Context(), []store.PollRequest{other.Poll(false, true)})
+	if err := other.Apply(t.Context(), results[0]); err != nil {
+		t.Fatal(err)
+	}
+	until, want := other.DestinationHold().ThrottledUntil, one.DestinationHold().ThrottledUntil
+	if diff := until.Sub(want).Abs(); until.IsZero() || diff > time.Second {
+		t.Errorf("another node is throttled until %s, want %s", until, want)
 	}
 }
 

@@ -238,7 +238,7 @@ type Schedule struct {
 
 // Next returns the delay after a failed attempt, whose number starts at 1, of a delivery whose first attempt was age
 // ago. It returns false if there is no other attempt. retryAfter is the minimum delay that the destination asked for,
-// up to a day. random is in [0, 1).
+// up to a day and to MaxAge, so it makes no delivery a dead letter before that age. random is in [0, 1).
 func (s Schedule) Next(attempt int, age, retryAfter time.Duration, random float64) (time.Duration, bool) {
 	last := len(s.Delays)
 	switch {
@@ -248,11 +248,14 @@ func (s Schedule) Next(attempt int, age, retryAfter time.Duration, random float6
 		return 0, false
 	}
 	delay := time.Duration(float64(s.Delays[min(attempt, last)-1]) * (1 - jitter + 2*jitter*random))
-	delay = max(delay, min(retryAfter, maxRetryAfter), 0)
-	if s.MaxAge > 0 && age+delay > s.MaxAge {
-		return 0, false
+	retryAfter = min(retryAfter, maxRetryAfter)
+	if s.MaxAge > 0 {
+		if age+delay > s.MaxAge {
+			return 0, false
+		}
+		retryAfter = min(retryAfter, s.MaxAge-age)
 	}
-	return delay, true
+	return max(delay, retryAfter, 0), true
 }
 
 // isTooOld reports whether a delivery that has a record gets no other attempt.

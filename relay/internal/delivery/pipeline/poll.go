@@ -28,6 +28,7 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{
 		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
+		CooldownName: p.admission.CooldownName(),
 		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each batch or digest would contain one delivery
 	}
 	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
@@ -46,6 +47,9 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	var err error
 	if polling.request.WithState {
 		p.failures.noteStored(r.IsFailing)
+		if r.Cooldown > 0 {
+			p.admission.FollowCooldown(r.Cooldown)
+		}
 		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
 	}
 	for _, id := range r.LostIDs {

@@ -18,7 +18,7 @@ const (
 	minPostponedDelay  = 10 * time.Second
 	maxPostponedDelay  = 10 * time.Minute
 	postponedPerMinute = 5000
-	// maxRemembered is the number of postponed deliveries that become due when the destination recovers. Further ones wait until
+	// maxRemembered is the number of postponed and failed deliveries that become due when the destination recovers. Further ones wait until
 	// their delay ends.
 	maxRemembered = 20_000
 	// maxMadeDue is the number of deliveries that one success makes due. If the destination fails again, each costs two writes.
@@ -37,7 +37,7 @@ type postponer struct {
 	isMakingDue atomic.Bool
 
 	mu         sync.Mutex
-	remembered map[string]admission.Account // postponed deliveries by ID, at most maxRemembered
+	remembered map[string]admission.Account // postponed or failed deliveries by ID, at most maxRemembered
 }
 
 // postpone schedules a fresh delivery.
@@ -78,6 +78,16 @@ func (p *postponer) rememberPostponed(id string, account admission.Account) {
 	}
 }
 
+// rememberFailed remembers a delivery that has failed together with its destination. When that recovers, the delivery does not wait
+// for its schedule, because later ones with its ordering key wait for it.
+func (p *postponer) rememberFailed(it *Item) {
+	id := it.Delivery.ID
+	if it.Claim != nil {
+		id = it.Claim.ID
+	}
+	p.rememberPostponed(id, it.Permit.Account)
+}
+
 // forgetPostponed is called when a delivery was claimed, so it is no longer postponed.
 func (p *postponer) forgetPostponed(id string) {
 	p.mu.Lock()
@@ -85,7 +95,7 @@ func (p *postponer) forgetPostponed(id string) {
 	delete(p.remembered, id)
 }
 
-// makeDue makes postponed deliveries of this node due if the destination has recovered for their accounts. It is called after
+// makeDue makes remembered deliveries of this node due if the destination has recovered for their accounts. It is called after
 // each success, so it usually only reads two flags. After an error, the deliveries wait until their delay ends.
 func (p *postponer) makeDue(ctx context.Context) {
 	if p.admission.TakeRecovered() {

@@ -39,7 +39,7 @@ func TestSchedule_Next(t *testing.T) {
 		{"named is negative", 1, 0, -time.Hour, 0.5, 5 * time.Second, true},
 		{"too old", 9, 73 * time.Hour, 0, 0.5, 0, false},
 		{"just not too old", 9, 72 * time.Hour, 0, 0.5, 24 * time.Hour, true},
-		{"named goes beyond the age", 1, 95 * time.Hour, 2 * time.Hour, 0.5, 0, false},
+		{"named goes beyond the age", 1, 95 * time.Hour, 2 * time.Hour, 0.5, time.Hour, true},
 		{"nonsense", 0, 0, 0, 0.5, 0, false},
 	} {
 		got, more := s.Next(c.attempt, c.age, c.named, c.random)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
@@ -87,6 +88,9 @@ func (s *settleStage) settle(
 			return err
 		}
 		if wait, more := s.nextDelay(it, retryAfter); more {
+			if retryAfter == 0 && admission.IndicatesOutage(err) {
+				s.postponer.rememberFailed(it) // first, because it can be claimed as soon as it is scheduled
+			}
 			return s.scheduleRetry(ctx, it, a, wait, err)
 		}
 	}

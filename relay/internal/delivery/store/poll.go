@@ -25,8 +25,10 @@ type PollRequest struct {
 	Lease time.Duration
 	// ReleaseOrder makes deliveries due that wait for a claimed one, from a time when the sink was ordered.
 	ReleaseOrder bool
-	// WithState requests State and IsFailing.
+	// WithState requests State, IsFailing and Cooldown.
 	WithState bool
+	// CooldownName is the name of a rate without a limit; see [Rates.Cooldown]. If it is empty, Cooldown is 0.
+	CooldownName string
 }
 
 // PollResult is the response to a [PollRequest].
@@ -42,6 +44,8 @@ type PollResult struct {
 	State SinkState
 	// IsFailing is set if an attempt failed since the last success.
 	IsFailing bool
+	// Cooldown is the remaining time for which the destination has stopped all nodes, or 0.
+	Cooldown time.Duration
 	// Err applies to this sink only. The claims of a result with an error must not be used.
 	Err error
 }
@@ -51,6 +55,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 	claims := make([]*redis.Cmd, len(requests))
 	states := make([]*redis.MapStringStringCmd, len(requests))
 	failing := make([]*redis.IntCmd, len(requests))
+	cooldowns := make([]*redis.DurationCmd, len(requests))
 	digests := make([]*redis.ZSliceCmd, len(requests))
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := rt.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -61,6 +66,9 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 			if q.WithState {
 				states[i] = pipe.HGetAll(ctx, StateKey(rt.keys, q.Sink))
 				failing[i] = pipe.Exists(ctx, FailureStartKey(rt.keys, q.Sink))
+			}
+			if q.WithState && q.CooldownName != "" {
+				cooldowns[i] = pipe.PTTL(ctx, RateKey(rt.keys, q.CooldownName)) // without a limit, it expires with the cooldown
 			}
 		}
 		return nil
@@ -85,6 +93,9 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 			var fields map[string]string
 			fields, e = states[i].Result()
 			r.State, r.IsFailing = decodeSinkState(fields), failing[i].Val() == 1
+			if cooldowns[i] != nil {
+				r.Cooldown = max(0, cooldowns[i].Val()) // negative without a key
+			}
 		}
 		if e != nil {
 			r.Err = redisconn.WrapError("poll due deliveries", e)

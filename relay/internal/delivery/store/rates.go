@@ -29,8 +29,12 @@ type RateLimit struct {
 	Burst int
 }
 
-// intervalMicros is the time between two attempts in microseconds, with the fraction that a time.Duration would lose.
+// intervalMicros is the time between two attempts in microseconds, with the fraction that a time.Duration would lose. It is 0
+// without a limit.
 func (l RateLimit) intervalMicros() string {
+	if !l.Limited() {
+		return "0"
+	}
 	return fmt.Sprintf("%.3f", float64(l.Per.Microseconds())/float64(l.Count))
 }
 
@@ -72,7 +76,8 @@ func (r *Rates) Charge(ctx context.Context, name string, l RateLimit, n int) err
 	return nil
 }
 
-// Cooldown stops all attempts of a rate on all nodes for a time.
+// Cooldown stops all attempts of a rate on all nodes for a time. Nodes learn it from [Rates.Take], or without a limit from
+// [Retries.Poll].
 func (r *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait time.Duration) error {
 	keys := []string{RateKey(r.keys, name)}
 	err := cooldownScript.Run(ctx, r.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
