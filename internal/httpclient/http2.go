@@ -11,13 +11,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/http2budget"
 )
 
-// newHTTP2 returns a transport for https servers that choose HTTP/2. It makes the TLS connections itself, and net/http uses
+// newHTTP2 returns a pool for https servers that choose HTTP/2. It makes the TLS connections itself, and net/http uses
 // them for HTTP/2 with prior knowledge. So http2Conn sees unencrypted frames.
-func (t *Transport) newHTTP2() *http.Transport {
+func (t *Transport) newHTTP2() *http2Pool {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
-	return &http.Transport{
-		DialTLSContext:         t.dialHTTP2,
+	p := &http2Pool{conns: make(map[*http2Conn]struct{})}
+	p.transport = &http.Transport{
+		DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return t.dialHTTP2(ctx, network, address, p)
+		},
 		Protocols:              protocols,
 		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingWait},
 		MaxIdleConnsPerHost:    idleConns,
@@ -25,6 +28,7 @@ func (t *Transport) newHTTP2() *http.Transport {
 		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true,
 	}
+	return p
 }
 
 // errHTTP1 reports that a server that used to choose HTTP/2 now chose HTTP/1.1.
@@ -43,7 +47,11 @@ func withDialCount(ctx context.Context) context.Context {
 	return context.WithValue(ctx, dialCountKey{}, new(atomic.Int32))
 }
 
-func (t *Transport) dialHTTP2(ctx context.Context, network, address string) (net.Conn, error) {
+// errPoolRetired is the result of a dial for which no request waits.
+var errPoolRetired = errors.New("the request of this connection has ended")
+
+// dialHTTP2 makes a connection of pool.
+func (t *Transport) dialHTTP2(ctx context.Context, network, address string, pool *http2Pool) (net.Conn, error) {
 	if dials, ok := ctx.Value(dialCountKey{}).(*atomic.Int32); ok && dials.Add(1) > maxDials {
 		return nil, errTooManyDials
 	}
@@ -64,8 +72,12 @@ func (t *Transport) dialHTTP2(ctx context.Context, network, address string) (net
 		_ = raw.Close()
 		return nil, err
 	}
-	c := &http2Conn{Conn: secure, raw: counted}
+	c := &http2Conn{Conn: secure, raw: counted, pool: pool}
 	c.frames.SkipPreface()
+	if !pool.add(c) {
+		_ = c.Close()
+		return nil, errPoolRetired
+	}
 	return c, nil
 }
 
@@ -90,6 +102,7 @@ var errTooManyFrames = errors.New("the server sent too many HTTP/2 frames or TLS
 type http2Conn struct {
 	net.Conn
 	raw      *countedConn
+	pool     *http2Pool
 	overhead http2budget.TLSOverhead
 	frames   http2budget.Counter
 	budget   http2budget.Budget
@@ -111,4 +124,15 @@ func (c *http2Conn) Read(b []byte) (int, error) {
 func (c *http2Conn) Write(b []byte) (int, error) {
 	c.budget.Earn(earnFactor * len(b))
 	return c.Conn.Write(b)
+}
+
+// closeTimeout limits how long Close waits. TLS writes a close_notify, which blocks if the server does not read.
+const closeTimeout = 250 * time.Millisecond
+
+// Close implements net.Conn.
+func (c *http2Conn) Close() error {
+	c.pool.remove(c)
+	force := time.AfterFunc(closeTimeout, func() { _ = c.raw.Close() })
+	defer force.Stop()
+	return c.Conn.Close()
 }

@@ -182,7 +182,8 @@ func TestPost_LeavesDeadHTTP2Connection(t *testing.T) {
 	roots.AddCert(srv.Certificate())
 	c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 	defer c.Close()
-	c.transport.http2.HTTP2.SendPingTimeout, c.transport.http2.HTTP2.PingTimeout = time.Second, time.Second
+	pings := c.transport.http2.Load().transport.HTTP2
+	pings.SendPingTimeout, pings.PingTimeout = time.Second, time.Second
 	target, err := ParseTarget("https://"+p.Addr()+"/", localGuard(t))
 	if err != nil {
 		t.Fatal(err)

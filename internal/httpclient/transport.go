@@ -25,6 +25,7 @@ const (
 	idleConns = 128
 	// After pingAfter without data, net/http sends an HTTP/2 ping. It closes the connection if no response arrives
 	// within pingWait. All attempts share one HTTP/2 connection, and the kernel needs 15 minutes to detect a dead one.
+	// See http2Pool for a connection that is not dead, but gets no responses.
 	pingAfter = 15 * time.Second
 	pingWait  = 10 * time.Second
 )
@@ -42,7 +43,7 @@ type Transport struct {
 
 	dialer    func(ctx context.Context, network, address string) (net.Conn, error)
 	idle      idlePool
-	http2     *http.Transport
+	http2     atomic.Pointer[http2Pool]
 	http2Host atomic.Pointer[string] // the https host that supports HTTP/2
 	drainTime time.Duration          // the time to write the rest of a request after an early 2xx response
 }
@@ -69,7 +70,7 @@ func NewTransport(g *netguard.Guard, tlsConfig *tls.Config) *Transport {
 		MaxResponseHeaderBytes: maxResponseHeader,
 		DisableCompression:     true,
 	}
-	t.http2 = t.newHTTP2()
+	t.http2.Store(t.newHTTP2())
 	return t
 }
 
@@ -111,7 +112,7 @@ func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error
 	}
 	u := p.Head.url
 	if t.isHTTP2Host(u) {
-		resp, err := t.http2.RoundTrip(p.ToHTTP(withDialCount(ctx)))
+		resp, err := t.postHTTP2(ctx, p)
 		if !errors.Is(err, errHTTP1) {
 			return resp, err
 		}
@@ -130,7 +131,7 @@ func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error
 	switch {
 	case errors.Is(err, errHTTP2):
 		t.http2Host.Store(&u.Host)
-		return t.http2.RoundTrip(p.ToHTTP(withDialCount(ctx)))
+		return t.postHTTP2(ctx, p)
 	case err != nil:
 		return nil, netdeadline.Cause(ctx, err)
 	}
@@ -146,7 +147,7 @@ func (t *Transport) isHTTP2Host(u *url.URL) bool {
 func (t *Transport) CloseIdleConnections() {
 	t.idle.close()
 	t.Transport.CloseIdleConnections()
-	t.http2.CloseIdleConnections()
+	t.retireHTTP2(t.http2.Load())
 }
 
 // errHTTP2 reports that a server chose HTTP/2.
