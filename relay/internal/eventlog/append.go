@@ -80,7 +80,7 @@ func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	case r.Key != "":
 		return l.appendOnce(ctx, partition, r)
 	case len(r.Notifications) == 1:
-		err = l.groupCommit.commitEntry(ctx, entry{
+		err = l.groupCommits[partition].commitEntry(ctx, entry{
 			log: Key(l.keys, partition), n: &r.Notifications[0], publisher: r.Publisher.String(),
 		})
 	default:

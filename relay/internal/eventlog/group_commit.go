@@ -15,8 +15,9 @@ import (
 )
 
 const (
-	// maxConcurrentCommits is the maximum number of writes in flight. A single notification is written at once. While
-	// both writes are in flight, all others wait and share the next one, so a node can publish thousands per second.
+	// maxConcurrentCommits is the maximum number of writes in flight to a server, or in a cluster to a partition. A single
+	// notification is written at once. While both writes are in flight, all others wait and share the next one, so a node can
+	// publish thousands per second.
 	maxConcurrentCommits = 2
 	// maxCommit is the maximum number of notifications in a shared write.
 	maxCommit = 256
@@ -94,38 +95,22 @@ func (c *groupCommit) writeLoop(ctx context.Context) {
 	}
 }
 
-// flushBatch writes independent notifications together and sends each caller its own result.
+// flushBatch writes independent notifications together and sends each caller its own result. All logs of a batch are on one
+// server.
 func (l *Log) flushBatch(ctx context.Context, batch []entry) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	if l.conn.MinReplicas() == 0 {
-		for i, err := range writeSingles(ctx, l.conn.Commands(), batch) {
-			batch[i].done <- err
+	errs := make([]error, len(batch))
+	err := l.conn.WithReplication(ctx, batch[0].log, func(r redisconn.Runner) error {
+		errs = writeSingles(ctx, r, batch)
+		if slices.Contains(errs, nil) {
+			return nil
 		}
-		return
+		return errs[0]
+	})
+	for i := range batch {
+		batch[i].done <- cmp.Or(errs[i], err)
 	}
-	// In a cluster, logs may be on several servers, and a connection waits for the replicas of one.
-	byLog := make(map[string][]entry)
-	for _, e := range batch {
-		byLog[e.log] = append(byLog[e.log], e)
-	}
-	var writes sync.WaitGroup
-	for key, list := range byLog {
-		writes.Go(func() {
-			errs := make([]error, len(list))
-			err := l.conn.WithReplication(ctx, key, func(r redisconn.Runner) error {
-				errs = writeSingles(ctx, r, list)
-				if slices.Contains(errs, nil) {
-					return nil
-				}
-				return errs[0]
-			})
-			for i := range list {
-				list[i].done <- cmp.Or(errs[i], err)
-			}
-		})
-	}
-	writes.Wait()
 }
 
 // writeSingles returns the result of each entry.

@@ -3,8 +3,48 @@ package eventlog
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
+
+// A server of a cluster that does not respond delays only the writes to its partitions.
+func TestAppend_PartitionsOfClusterAreIndependent(t *testing.T) {
+	t.Parallel()
+	l := openOptions(t, redisconn.Options{URL: redistest.StartClusterNode(t), Partitions: 2})
+	hubs := make([]string, 2) // by partition
+	for i := 0; hubs[0] == "" || hubs[1] == ""; i++ {
+		hub := strconv.Itoa(i)
+		hubs[l.keys.Partition(hub)] = hub
+	}
+	stuck, release := make(chan struct{}, maxConcurrentCommits), make(chan struct{})
+	l.groupCommits[0].flush = func(ctx context.Context, batch []entry) {
+		stuck <- struct{}{}
+		<-release
+		l.flushBatch(ctx, batch)
+	}
+	appendOne := func(partition int) error {
+		hub := hubs[partition]
+		_, err := l.Append(t.Context(), AppendRequest{Hub: hub, Notifications: notifications(hub, 1, 1)})
+		return err
+	}
+	results := make(chan error, maxConcurrentCommits)
+	for range maxConcurrentCommits {
+		go func() { results <- appendOne(0) }()
+		<-stuck
+	}
+	if err := appendOne(1); err != nil {
+		t.Error(err)
+	}
+	close(release)
+	for range maxConcurrentCommits {
+		if err := <-results; err != nil {
+			t.Error(err)
+		}
+	}
+}
 
 // The caller receives an error and may append the notification again, so it must not be stored later.
 func TestGroupCommit_DropsCanceledEntry(t *testing.T) {

@@ -30,15 +30,24 @@ var (
 type Log struct {
 	conn         *redisconn.Conn
 	keys         keyspace.Space
-	groupCommit  groupCommit
+	groupCommits []*groupCommit // by partition
 	searched     ReadSize
 	laggingSince []atomic.Pointer[time.Time] // by partition, see IsLagging
 }
 
 // New returns the log.
 func New(c *redisconn.Conn, keys keyspace.Space) *Log {
-	l := &Log{conn: c, keys: keys, laggingSince: make([]atomic.Pointer[time.Time], keys.Partitions())}
-	l.groupCommit.flush = l.flushBatch
+	l := &Log{
+		conn: c, keys: keys, laggingSince: make([]atomic.Pointer[time.Time], keys.Partitions()),
+		groupCommits: make([]*groupCommit, keys.Partitions()),
+	}
+	shared := &groupCommit{flush: l.flushBatch}
+	for p := range l.groupCommits {
+		l.groupCommits[p] = shared
+		if c.IsCluster() { // a server that does not respond must not delay writes to others
+			l.groupCommits[p] = &groupCommit{flush: l.flushBatch}
+		}
+	}
 	return l
 }
 

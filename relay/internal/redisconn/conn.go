@@ -175,6 +175,12 @@ func clientOptions(o redis.UniversalOptions) *redis.UniversalOptions {
 	return &o
 }
 
+// IsCluster reports whether Redis is a cluster, whose partitions can be on several servers.
+func (c *Conn) IsCluster() bool {
+	_, isCluster := c.client.(*redis.ClusterClient)
+	return isCluster
+}
+
 // Commands returns the client for commands that do not block. It never repeats a command.
 func (c *Conn) Commands() redis.UniversalClient { return c.client }
 
