@@ -42,9 +42,9 @@ type amqpConnection struct {
 	// without confirmation, so the library never waits to send to it.
 	returns chan amqp.Return
 
-	mu       sync.Mutex
-	returned map[string]string // by message ID, the reason
-	blocked  string            // the reason why the server blocks publishers, or ""
+	mu          sync.Mutex
+	unconfirmed map[string]*unconfirmedCopies // by message ID
+	blocked     string                        // the reason why the server blocks publishers, or ""
 }
 
 func openAMQP(s *Sink) opener {
@@ -90,7 +90,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string, sizes *amqpSizeLimit) 
 	}
 	c := &amqpConnection{
 		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(), sizes: sizes,
-		returns: make(chan amqp.Return, maxPublishing), returned: map[string]string{},
+		returns: make(chan amqp.Return, maxPublishing), unconfirmed: map[string]*unconfirmedCopies{},
 	}
 	if err := c.openChannel(); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -149,17 +149,43 @@ type unroutableError struct{ reason string }
 
 func (e *unroutableError) Error() string { return "no queue is bound for it (" + e.reason + ")" }
 
-// takeReturn reports whether a confirmed message was returned, and the reason.
-func (c *amqpConnection) takeReturn(id string) (reason string, returned bool) {
+// unconfirmedCopies are the copies of one message that are not confirmed. An attempt that has ended in a timeout leaves its
+// copy unconfirmed, so later attempts add copies. A return does not identify the copy.
+type unconfirmedCopies struct {
+	count    int
+	returned bool
+	reason   string // of the last return
+}
+
+// addCopy registers a copy of a message before it is published.
+func (c *amqpConnection) addCopy(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	copies := c.unconfirmed[id]
+	if copies == nil {
+		copies = &unconfirmedCopies{}
+		c.unconfirmed[id] = copies
+	}
+	copies.count++
+}
+
+// removeCopy removes a copy that was confirmed, or never will be. It reports whether the broker has returned any of the
+// copies that were unconfirmed together, and the reason. A routed copy may then be sent again, but no returned copy counts
+// as delivered.
+func (c *amqpConnection) removeCopy(id string) (reason string, returned bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.returns) > 0 {
 		r := <-c.returns
-		c.returned[r.MessageId] = r.ReplyText
+		if copies := c.unconfirmed[r.MessageId]; copies != nil {
+			copies.returned, copies.reason = true, r.ReplyText
+		}
 	}
-	reason, returned = c.returned[id]
-	delete(c.returned, id)
-	return reason, returned
+	copies := c.unconfirmed[id]
+	if copies.count--; copies.count == 0 {
+		delete(c.unconfirmed, id)
+	}
+	return copies.reason, copies.returned
 }
 
 // Publish waits for the confirmation of each message.
@@ -183,16 +209,15 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if err := c.sizes.checkSize(m, time.Now()); err != nil {
 		return err
 	}
+	c.addCopy(m.UUID)
 	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, newPublishing(m))
-	if errors.Is(err, amqp.ErrClosed) {
-		return c.explainLoss(m)
-	}
-	if err != nil {
-		return err
-	}
-	acked := confirmation.Wait()
-	reason, unroutable := c.takeReturn(m.UUID)
+	acked := err == nil && confirmation.Wait()
+	reason, unroutable := c.removeCopy(m.UUID)
 	switch {
+	case errors.Is(err, amqp.ErrClosed):
+		return c.explainLoss(m)
+	case err != nil:
+		return err
 	case unroutable:
 		return &unroutableError{reason}
 	case acked:

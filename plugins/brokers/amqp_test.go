@@ -3,11 +3,15 @@ package brokers
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestAMQPConnection_CauseOfClosedChannel(t *testing.T) {
@@ -49,4 +53,55 @@ func TestAMQPSizeLimit(t *testing.T) {
 	if err := limit.checkSize(large, now.Add(sizeLimitTime+1)); err != nil {
 		t.Errorf("after the limit has expired: %v", err)
 	}
+}
+
+// A return does not identify its copy of a message, so it counts for all copies without a confirmation.
+func TestAMQPConnection_ReturnedCopies(t *testing.T) {
+	t.Parallel()
+	c := &amqpConnection{returns: make(chan amqp.Return, 4), unconfirmed: map[string]*unconfirmedCopies{}}
+	for _, id := range []string{"same", "same", "same", "other"} {
+		c.addCopy(id)
+	}
+	for range 2 {
+		c.returns <- amqp.Return{MessageId: "same", ReplyText: "NO_ROUTE"}
+	}
+	for range 3 {
+		if reason, returned := c.removeCopy("same"); reason != "NO_ROUTE" || !returned {
+			t.Errorf("got %q, %v for a copy of the returned message", reason, returned)
+		}
+	}
+	if reason, returned := c.removeCopy("other"); returned {
+		t.Errorf("got %q for another message", reason)
+	}
+	c.addCopy("same")
+	if reason, returned := c.removeCopy("same"); returned {
+		t.Errorf("got %q for a copy after the others", reason)
+	}
+	if len(c.unconfirmed) > 0 {
+		t.Errorf("got %v without messages", c.unconfirmed)
+	}
+}
+
+// testUnroutableCopies publishes copies of an unroutable message while the broker does not respond. No attempt succeeds.
+func (r rig) testUnroutableCopies(t *testing.T) {
+	other := r.config
+	direct := ""
+	other.Exchange, other.RoutingKey = &direct, "no-such-queue"
+	s := startSink(t, other)
+	d := newDelivery(1)
+	expectUnroutable := func() {
+		if err := r.deliver(t, s, d); err == nil || !strings.Contains(err.Error(), "no queue") {
+			t.Errorf("got %v, want an error about the missing queue", err)
+		}
+	}
+	expectUnroutable() // also connects
+	const copies = 100
+	r.freeze(true)
+	var all sync.WaitGroup
+	for range copies {
+		all.Go(expectUnroutable)
+	}
+	testkit.WaitFor(t, "all copies to be published", func() bool { return len(s.slots) == copies })
+	r.freeze(false)
+	all.Wait()
 }
