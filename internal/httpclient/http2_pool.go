@@ -24,8 +24,8 @@ type http2Pool struct {
 	conns   map[*http2Conn]struct{} // the open connections
 }
 
-// acquire starts a request. It returns false if the pool is retired.
-func (p *http2Pool) acquire() bool {
+// beginRequest starts a request. It returns false if the pool is retired.
+func (p *http2Pool) beginRequest() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.retired {
@@ -35,9 +35,9 @@ func (p *http2Pool) acquire() bool {
 	return true
 }
 
-// release ends a request. The last request of a retired pool closes the connections, because net/http would keep them
+// endRequest ends a request. The last request of a retired pool closes the connections, because net/http would keep them
 // until idleTimeout.
-func (p *http2Pool) release() {
+func (p *http2Pool) endRequest() {
 	p.mu.Lock()
 	p.running--
 	unused := p.unusedConns()
@@ -91,10 +91,10 @@ func (p *http2Pool) remove(c *http2Conn) {
 	delete(p.conns, c)
 }
 
-// acquireHTTP2 starts a request in the current pool.
-func (t *Transport) acquireHTTP2() *http2Pool {
+// beginHTTP2Request starts a request in the current pool.
+func (t *Transport) beginHTTP2Request() *http2Pool {
 	for {
-		if p := t.http2.Load(); p.acquire() {
+		if p := t.http2.Load(); p.beginRequest() {
 			return p
 		}
 	}
@@ -109,21 +109,21 @@ func (t *Transport) retireHTTP2(p *http2Pool) {
 
 // postHTTP2 sends r over HTTP/2.
 func (t *Transport) postHTTP2(ctx context.Context, r *Request) (*http.Response, error) {
-	pool := t.acquireHTTP2()
+	pool := t.beginHTTP2Request()
 	progress := requestProgress{written: make(chan struct{}, 1)}
-	resp, err := pool.transport.RoundTrip(r.ToHTTP(progress.trace(withDialCount(ctx))))
+	resp, err := pool.transport.RoundTrip(r.ToHTTP(progress.addTrace(withDialCount(ctx))))
 	if err != nil {
 		// A canceled request, for example at shutdown, is not the fault of the connection.
 		if progress.hasConn && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			t.retireHTTP2(pool)
 		}
-		pool.release()
+		pool.endRequest()
 		return nil, err
 	}
 	if resp.StatusCode/100 == 2 {
 		progress.waitWritten(ctx, t.drainTime) // as in HTTP/1.1: the server must get the whole body
 	}
-	resp.Body = &http2Body{resp.Body, sync.OnceFunc(pool.release)}
+	resp.Body = &http2Body{resp.Body, sync.OnceFunc(pool.endRequest)}
 	return resp, nil
 }
 
@@ -133,7 +133,7 @@ type requestProgress struct {
 	written chan struct{} // has a value after the request was written, or after its write has failed
 }
 
-func (p *requestProgress) trace(ctx context.Context) context.Context {
+func (p *requestProgress) addTrace(ctx context.Context) context.Context {
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) {
 			p.hasConn = true
