@@ -79,7 +79,7 @@ func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 		data = append(data, map[string]any{
 			"id": id, "topic": "container.error", "hub_id": "hub-1", "account_id": "acme", "time": time.Now().Add(
 				-3 * time.Hour),
-			"reason": "post to example.com: status 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
+			"reason": "permanent", "error": "post to example.com: status 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
 		})
 		next = id
 	}

@@ -16,7 +16,11 @@ type DeadLetter struct {
 	HubID         string    `json:"hub_id"`
 	AccountID     string    `json:"account_id"`
 	LastAttemptAt time.Time `json:"last_attempt_at"`
-	Reason        string    `json:"reason"`
+	// Reason is permanent (a retry cannot help), exhausted (no retries are left) or unreadable (the stored delivery cannot be
+	// decoded).
+	Reason string `json:"reason"`
+	// Error is the error of the last attempt.
+	Error string `json:"error"`
 	// Attempts is the number of attempts, replays included.
 	Attempts int `json:"attempts"`
 }

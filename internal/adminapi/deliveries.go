@@ -17,8 +17,11 @@ type Delivery struct {
 	// NextAttemptAt is null without a next attempt, and while an attempt is running.
 	NextAttemptAt *time.Time `json:"next_attempt_at"`
 	// Status is the status code of the last attempt, or 0.
-	Status int    `json:"status"`
-	Error  string `json:"error"`
+	Status int `json:"status"`
+	// Reason is that of the dead letter, or why the delivery was dropped: account_share or operator. It is empty in other states.
+	Reason string `json:"reason"`
+	// Error is the error of the last attempt.
+	Error string `json:"error"`
 	// DeliveryID is the ID of the delivery if it differs from that of the event, as for a batch or digest.
 	DeliveryID string `json:"delivery_id,omitempty"`
 	// DigestEvents is the number of events in an open digest, which is sealed at next_attempt_at.

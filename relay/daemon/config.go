@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 )
 
 // Config is a valid configuration; see [LoadConfig].
@@ -31,8 +30,3 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 
 // ConfigSchema returns the JSON Schema of the configuration.
 func ConfigSchema(kinds Kinds) ([]byte, error) { return config.JSONSchema(kinds) }
-
-// DeadLetterReasons returns the words with which the reason of a dead letter may start.
-func DeadLetterReasons() []string {
-	return []string{pipeline.ReasonPermanent, pipeline.ReasonExhausted}
-}

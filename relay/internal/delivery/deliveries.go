@@ -275,7 +275,7 @@ func (s *Service) listDead(
 	for _, l := range page.Letters {
 		d := adminapi.Delivery{
 			EventID: l.Event, Sink: place.Sink, Topic: l.Topic, State: adminapi.DeliveryDead, Attempts: l.Attempts,
-			LastAttemptAt: &l.Time, Status: l.Status, Error: l.Reason,
+			LastAttemptAt: &l.Time, Status: l.Status, Reason: l.Reason, Error: l.Error,
 		}
 		if l.ID != l.Event {
 			d.DeliveryID = l.ID
@@ -306,7 +306,7 @@ func (s *Service) listComplete(
 		if d := r.Drop; d != nil {
 			list = append(list, adminapi.Delivery{
 				EventID: d.Event.ID.String(), Sink: d.Sink, Topic: d.Event.Topic, State: place.State,
-				LastAttemptAt: &d.Time, Error: d.Reason,
+				LastAttemptAt: &d.Time, Reason: d.Reason,
 			})
 			continue
 		}

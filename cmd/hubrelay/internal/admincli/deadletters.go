@@ -15,7 +15,6 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 // deadLetterFlags select dead letters of a sink.
@@ -114,7 +113,7 @@ func printLetters(std term.Streams, list []adminapi.DeadLetter) error {
 	for i, l := range list {
 		rows[i] = []string{
 			term.Sanitize(l.ID), term.FormatAgo(l.LastAttemptAt), term.Sanitize(l.Topic), term.Sanitize(l.HubID),
-			strconv.Itoa(l.Attempts), shortReason(l.Reason),
+			strconv.Itoa(l.Attempts), term.Sanitize(l.Reason), shortError(l.Error),
 		}
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
@@ -123,7 +122,8 @@ func printLetters(std term.Streams, list []adminapi.DeadLetter) error {
 		{Title: "TOPIC", MaxWidth: 24, Paint: topicPainter(paint)},
 		{Title: "HUB", MaxWidth: 12, DropOrder: 2},
 		{Title: "ATTEMPTS", Right: true, DropOrder: 1},
-		{Title: "REASON", MinWidth: 32},
+		{Title: "REASON", DropOrder: 3},
+		{Title: "ERROR", MinWidth: 32},
 	}, rows)
 }
 
@@ -132,19 +132,15 @@ func topicPainter(paint term.Palette) func(cell, padded string) string {
 	return func(cell, padded string) string { return strings.Replace(paint.Topic(cell), cell, padded, 1) }
 }
 
-// shortReason omits the destination and the operation, which are the same for all dead letters of a sink, and the
-// kind, which ATTEMPTS shows.
-func shortReason(reason string) string {
-	for _, kind := range daemon.DeadLetterReasons() {
-		reason = strings.TrimPrefix(reason, kind+": ")
-	}
-	reason = strings.TrimPrefix(reason, "render the ") // template: line 3: …
-	if kind, rest, ok := strings.Cut(reason, "post to "); ok {
+// shortError omits the destination and the operation, which are the same for all deliveries of a sink.
+func shortError(text string) string {
+	text = strings.TrimPrefix(text, "render the ") // template: line 3: …
+	if before, rest, ok := strings.Cut(text, "post to "); ok {
 		if _, why, found := strings.Cut(rest, ": "); found {
-			reason = kind + why
+			text = before + why
 		}
 	}
-	return term.Sanitize(reason)
+	return term.Sanitize(text)
 }
 
 func newLettersShow(std term.Streams) *cobra.Command {
@@ -183,6 +179,7 @@ func showDeadLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails)
 	}
 	line("last attempt", fmt.Sprintf("%s (%s ago)", formatTime(l.LastAttemptAt), term.FormatAgo(l.LastAttemptAt)))
 	line("reason", l.Reason)
+	line("error", l.Error)
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))
 	for i, a := range l.Attempts {
 		status := "-"

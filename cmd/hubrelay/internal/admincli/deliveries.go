@@ -110,11 +110,19 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 	return err
 }
 
+// describeFailure returns the error of a delivery, or why it was dropped.
+func describeFailure(d *adminapi.Delivery) string {
+	if d.State == adminapi.DeliveryDropped {
+		return term.Sanitize(d.Reason)
+	}
+	return shortError(d.Error)
+}
+
 func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) error {
 	rows := make([][]string, len(list))
 	now, withID := time.Now(), false
 	for i, d := range list {
-		last, next, status := "", "", ""
+		last, next := "", ""
 		if d.LastAttemptAt != nil {
 			last = term.FormatAgo(*d.LastAttemptAt)
 		}
@@ -124,14 +132,11 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 				next = term.FormatAge(wait)
 			}
 		}
-		if d.Status != 0 {
-			status = strconv.Itoa(d.Status)
-		}
 		if d.DigestEvents > 0 {
 			d.EventID = term.Pluralize(d.DigestEvents, "event")
 		}
 		withID = withID || d.DeliveryID != ""
-		rows[i] = newRow(d.EventID, d.DeliveryID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error))
+		rows[i] = newRow(d.EventID, d.DeliveryID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, describeFailure(&d))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	columns := []term.Column{
@@ -143,7 +148,6 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 		{Title: "ATTEMPTS", Right: true, DropOrder: 1},
 		{Title: "LAST ATTEMPT", Right: true},
 		{Title: "NEXT ATTEMPT", Right: true},
-		{Title: "STATUS", Right: true, DropOrder: 2},
 		{Title: "ERROR", MinWidth: 24},
 	}
 	if !withSink {

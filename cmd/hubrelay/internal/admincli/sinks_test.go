@@ -45,15 +45,15 @@ func TestSinksTable(t *testing.T) {
 	}
 }
 
-func TestShortReason(t *testing.T) {
+func TestShortError(t *testing.T) {
 	t.Parallel()
-	for reason, want := range map[string]string{
-		"permanent: render the template: line 3: there is no field": "template: line 3: there is no field",
-		"exhausted: post to example.com: status 500":                "status 500",
-		"status 400": "status 400", "permanent": "permanent", "no\x1b[2J": "no\uFFFD[2J",
+	for text, want := range map[string]string{
+		"render the template: line 3: there is no field": "template: line 3: there is no field",
+		"post to example.com: status 500":                "status 500",
+		"status 400":                                     "status 400", "no\x1b[2J": "no\uFFFD[2J",
 	} {
-		if got := shortReason(reason); got != want {
-			t.Errorf("shortReason(%q) = %q, want %q", reason, got, want)
+		if got := shortError(text); got != want {
+			t.Errorf("shortError(%q) = %q, want %q", text, got, want)
 		}
 	}
 }

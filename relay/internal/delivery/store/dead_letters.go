@@ -56,8 +56,10 @@ type DeadLetter struct {
 	Hub     string
 	Account string
 	// Time is the time of the change to a dead letter.
-	Time   time.Time
+	Time time.Time
+	// Reason is permanent, exhausted or unreadable, and Error the error of the last attempt.
 	Reason string
+	Error  string
 	// Attempts is the number of attempts.
 	Attempts int
 	// Event is the ID of the first event, and Status the status code of the last attempt or 0. Only lists set them.
@@ -282,9 +284,9 @@ func (d *DeadLetters) readPage(
 		text := func(i int) string { v, _ := f[i].(string); return v }
 		attempts, _ := f[7].(int64)
 		l := DeadLetter{
-			entryID: text(0), ID: text(1), Topic: text(2), Hub: text(3), Account: text(4), Reason: text(6),
-			Attempts: int(attempts), Event: text(9),
+			entryID: text(0), ID: text(1), Topic: text(2), Hub: text(3), Account: text(4), Attempts: int(attempts), Event: text(9),
 		}
+		l.Reason, l.Error = splitReason(text(6))
 		status, _ := f[8].(int64)
 		l.Status = int(status)
 		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
@@ -312,12 +314,22 @@ func (d *DeadLetters) Get(ctx context.Context, sink, id string) (*DeadLetterCont
 	return decodeDeadLetter(entries[0].Values), nil
 }
 
+// splitReason splits the stored reason, which is a word and the error. Another program may have stored only one of them.
+func splitReason(text string) (reason, err string) {
+	reason, err, _ = strings.Cut(text, ": ")
+	if strings.Contains(reason, " ") {
+		return "", text
+	}
+	return reason, err
+}
+
 // decodeDeadLetter decodes as much of a dead letter as possible.
 func decodeDeadLetter(fields map[string]any) *DeadLetterContent {
 	text := func(name string) string { v, _ := fields[name].(string); return v }
 	c := &DeadLetterContent{DeadLetter: DeadLetter{
-		ID: text("id"), Topic: text("topic"), Hub: text("hub"), Account: text("account"), Reason: text("reason"),
+		ID: text("id"), Topic: text("topic"), Hub: text("hub"), Account: text("account"),
 	}}
+	c.Reason, c.Error = splitReason(text("reason"))
 	c.Time, _ = time.Parse(time.RFC3339Nano, text("time"))
 	if json.Unmarshal([]byte(text("attempts")), &c.History) != nil {
 		c.History = nil

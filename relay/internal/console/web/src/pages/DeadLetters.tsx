@@ -73,7 +73,8 @@ export function DeadLetters({ sink }: { sink: string }) {
     { id: 'account', label: 'Account', cell: (d) => <span class="mono">{d.account_id}</span> },
     { id: 'attempts', label: 'Attempts', numeric: true, cell: (d) => number(d.attempts) },
     { id: 'last_attempt_at', label: 'Last attempt', cell: (d) => <Time time={d.last_attempt_at} /> },
-    { id: 'reason', label: 'Reason', breaks: 'wide', cell: (d) => d.reason },
+    { id: 'reason', label: 'Reason', cell: (d) => d.reason },
+    { id: 'error', label: 'Error', breaks: 'wide', cell: (d) => d.error },
   ];
 
   return (
@@ -265,6 +266,7 @@ export function DeadLetterPage({ sink, id }: { sink: string; id: string }) {
                 { label: 'Account', value: <span class="mono">{d.account_id || '–'}</span> },
                 { label: 'Last attempt', value: <Time time={d.last_attempt_at} /> },
                 { label: 'Reason', value: d.reason },
+                { label: 'Error', value: d.error },
                 d.digest && { label: 'Digest', value: plural(d.digest.count, 'event') },
                 d.batch && { label: 'Batch', value: plural(d.events.length, 'event') },
                 !d.digest && !d.batch && { label: 'Event', value: <EventLink id={d.id} /> },

@@ -255,16 +255,14 @@ interface Cause {
 export function groupByCause(deliveries: Delivery[]): Cause[] {
   const causes = new Map<string, Cause>();
   for (const d of deliveries) {
-    // The error of a dead letter starts with why it is dead.
-    const text = d.error.replace(/^(permanent|exhausted|gone): /, '');
-    const key = `${d.status} ${text.replace(/\d+/g, '#')}`;
-    const cause = causes.get(key) ?? { text, dead: 0, retrying: 0, last: '', example: '' };
+    const key = `${d.status} ${d.error.replace(/\d+/g, '#')}`;
+    const cause = causes.get(key) ?? { text: d.error, dead: 0, retrying: 0, last: '', example: '' };
     if (d.state === 'dead') cause.dead++;
     else cause.retrying++;
     if ((d.last_attempt_at ?? '') >= cause.last) {
       cause.last = d.last_attempt_at ?? '';
       cause.example = d.event_id;
-      cause.text = text;
+      cause.text = d.error;
     }
     causes.set(key, cause);
   }
