@@ -26,7 +26,7 @@ func TestConnectionsList(t *testing.T) {
 	d.connect(t, readerKey, "", "")
 	out := list()
 	if lines := strings.Split(strings.TrimSpace(out), "\n"); len(lines) != 3 ||
-		strings.Join(strings.Fields(lines[0]), " ") != "ADDRESS TYPE STATE AGE QUEUED KEY HUB TOPICS" ||
+		strings.Join(strings.Fields(lines[0]), " ") != "ADDRESS TYPE STATE CONNECTED QUEUED KEY HUB TOPICS" ||
 		!strings.Contains(lines[1], "hub-1") || !strings.Contains(lines[2], "account acme") {
 		t.Errorf("the list is\n%s", out)
 	}

@@ -162,7 +162,7 @@ func (d *daemon) checkRejectionIsShown(t *testing.T, n int) {
 	const summary, problem = "the configuration file was rejected at ", "hubrelay.yaml:"
 	for _, args := range [][]string{{"list"}, {"test", "one"}} {
 		_, errOut, code := call(t, nil, "", append(append([]string{"sinks"}, args...), "--admin", d.Admin)...)
-		if code != 0 || !strings.Contains(errOut, "Warning: "+summary) || !strings.Contains(errOut, problem) {
+		if code != 0 || !strings.Contains(errOut, "warning: "+summary) || !strings.Contains(errOut, problem) {
 			t.Errorf("sinks %v: got %d %s, want a warning", args, code, errOut)
 		}
 	}

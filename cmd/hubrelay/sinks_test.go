@@ -130,7 +130,7 @@ func adminAnswers() map[string]string {
 	active := strings.Replace(billing, "paused", "active", 1)
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
-			`,{"name":"left","type":"","configured":false,"state":"active","topics":[],"dead":1}` +
+			`,{"name":"left","type":"","configured":false,"state":"removed","topics":[],"dead":1}` +
 			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed",` +
 			`"next_attempt_at":"2026-11-20T08:00:07Z"}` +
 			`,{"name":"busy","type":"webhook","configured":true,"state":"throttled","reason":"it is throttled",` +

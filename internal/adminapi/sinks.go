@@ -12,15 +12,17 @@ const (
 	SinkDisabled SinkState = "disabled" // by the relay, because the destination asked for it or failed for days
 	// SinkDown means that the circuit breaker is open: this node makes one attempt at a time as a probe.
 	SinkDown SinkState = "down"
-	// SinkThrottled means that the destination asked for a pause.
+	// SinkThrottled means that the destination asked to wait.
 	SinkThrottled SinkState = "throttled"
 	// SinkFailed means that this node cannot deliver, for example because a plugin does not start.
 	SinkFailed SinkState = "failed"
+	// SinkRemoved means that the sink is not in the configuration of this node.
+	SinkRemoved SinkState = "removed"
 )
 
 // SinkStates returns all states of a sink.
 func SinkStates() []SinkState {
-	return []SinkState{SinkActive, SinkPaused, SinkDisabled, SinkDown, SinkThrottled, SinkFailed}
+	return []SinkState{SinkActive, SinkPaused, SinkDisabled, SinkDown, SinkThrottled, SinkFailed, SinkRemoved}
 }
 
 // Sink is the state of a sink with its stats. Counts are totals of all nodes unless stated otherwise.

@@ -461,7 +461,7 @@ func TestSinkAdmin_PauseAndForgetSurviveRestarts(t *testing.T) {
 	}
 	r.call(200, "GET", "/api/sinks/one/deadletters", "")
 	r.data("POST", "/api/sinks/one/forget", "")
-	if got := r.data("GET", "/api/sinks/one", ""); got["waiting"] != 0.0 || got["state"] != "active" ||
+	if got := r.data("GET", "/api/sinks/one", ""); got["waiting"] != 0.0 || got["state"] != "removed" ||
 		got["dead"] != 1.0 {
 		t.Errorf("after forget without dead letters: got %v", got)
 	}

@@ -62,7 +62,7 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 	for i, name := range names {
 		f := all[i]
 		list[i] = adminapi.Sink{
-			Name: name, State: adminapi.SinkState(f.State), Reason: f.Reason, Topics: []string{},
+			Name: name, State: adminapi.SinkRemoved, Topics: []string{},
 			Waiting: f.Queued + f.InDigests, WaitingInDigests: f.InDigests, Retrying: f.Scheduled, Dead: f.DeadLetters,
 			Delivered: f.Delivered, Retries: f.Retried, FailedAttempts: f.Failed, Dropped: f.Dropped,
 			AttemptSeconds: f.Duration.Seconds(),
@@ -119,7 +119,7 @@ func (s *openSink) stateOnNode(stored store.State) nodeState {
 	h := s.pipeline.DestinationHold()
 	switch {
 	case !h.ThrottledUntil.IsZero():
-		return nodeState{adminapi.SinkThrottled, "the destination asked for a pause", h.ThrottledUntil}
+		return nodeState{adminapi.SinkThrottled, "the destination asked to wait", h.ThrottledUntil}
 	case !h.ProbeAt.IsZero():
 		return nodeState{
 			adminapi.SinkDown, "the destination failed many times in a row, so only one probe runs at a time", h.ProbeAt,
@@ -237,7 +237,7 @@ func (s *Service) ForgetSink(ctx context.Context, name string, deadLetters bool)
 		return relay.NewError(relay.CodeInvalidState, "attempts of the removed sink are still in progress on this node; try "+
 			"again in a few seconds")
 	case s.appliedSink(name) != nil:
-		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration first")
+		return relay.NewError(relay.CodeInvalidState, "the sink "+name+" is configured; remove it from the configuration first")
 	}
 	if err := s.requireKnown(ctx, name); err != nil {
 		return err

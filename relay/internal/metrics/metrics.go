@@ -66,7 +66,7 @@ func New(version string) *Metrics {
 			"Events that matched a sink, but were trimmed from the log before they were added to its queue."),
 		gaps: counter("log_gaps_total", "Losses of log entries that were not read yet."),
 		retriesLost: counter("retries_lost_total",
-			"Scheduled retries of all sinks whose data was missing in Redis. The log names the sink and the delivery."),
+			"Scheduled retries of all sinks whose data was missing in Redis. A log message names the sink and the delivery."),
 		redisUp: gauge("redis_up", "1 while Redis responds, otherwise 0. It is checked every five seconds."),
 		storageUsed: gauge("storage_used_ratio",
 			"Used share of the memory limit of Redis (the fullest server), from 0 to 1. It is 0 without a limit."),

@@ -197,7 +197,7 @@ func newEvaluatedSinks() *evaluatedSinks {
 	return &evaluatedSinks{
 		state: prometheus.NewDesc(namespace+"_sink_state",
 			"1 for the state of the sink on this node, 0 for the others: active, paused, disabled, down (the destination "+
-				"failed many times in a row), throttled (the destination asked for a pause), failed (cannot start).",
+				"failed many times in a row), throttled (the destination asked to wait), failed (cannot start).",
 			[]string{"sink", "state"}, nil),
 		inFlight: prometheus.NewDesc(namespace+"_sink_in_flight", "Running attempts of this node.", []string{"sink"}, nil),
 		sinks:    make(map[string]evaluatedSink),
@@ -234,6 +234,9 @@ func (e *evaluatedSinks) Collect(ch chan<- prometheus.Metric) {
 		}
 		current := s.state()
 		for _, state := range adminapi.SinkStates() {
+			if state == adminapi.SinkRemoved {
+				continue // the metrics of a removed sink end
+			}
 			ch <- prometheus.MustNewConstMetric(e.state, prometheus.GaugeValue, boolToFloat(state == current), sink, string(state))
 		}
 		ch <- prometheus.MustNewConstMetric(e.inFlight, prometheus.GaugeValue, float64(s.inFlight()), sink)

@@ -146,7 +146,7 @@ func newAdminConn(std term.Streams, address string, o adminclient.Options) *admi
 	o.ShowWarning = func(text string) {
 		if text != last {
 			last = text
-			_, _ = fmt.Fprintln(std.Err, "Warning:", term.Sanitize(text))
+			_, _ = fmt.Fprintln(std.Err, "warning:", term.Sanitize(text))
 		}
 	}
 	return &adminConn{Client: adminclient.New(address, o), address: address, hasToken: o.Token != ""}

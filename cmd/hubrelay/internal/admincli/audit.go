@@ -25,7 +25,7 @@ func newAudit(std term.Streams) *cobra.Command {
 configurations, revoked tokens, rejected publishes, exceeded quotas, disabled sinks, migrations, and all changes made with
 the admin API.
 
-OUTCOME is ok, the code of the error, or rejected for a configuration that was not applied. An action also selects the
+RESULT is ok, the code of the error, or rejected for a configuration that was not applied. An action also selects the
 actions below it: sinks selects sinks.pause.
 
 ` + adminHelp,

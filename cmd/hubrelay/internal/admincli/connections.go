@@ -27,7 +27,7 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 		Short: "List connected clients, oldest connection first",
 		Long: `Lists the clients that are connected to a node, oldest connection first.
 
-STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. AGE is the
+STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. CONNECTED is the
 age of the connection, QUEUED the bytes in its write queue. HUB is the hub whose events the client receives; "account …"
 is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
@@ -93,7 +93,7 @@ func printConnections(std term.Streams, rows [][]string) error {
 		{Title: "ADDRESS"},
 		{Title: "TYPE", DropOrder: 2},
 		{Title: "STATE", Paint: state},
-		{Title: "AGE", Right: true},
+		{Title: "CONNECTED", Right: true},
 		{Title: "QUEUED", Right: true},
 		{Title: "KEY", MaxWidth: 16},
 		{Title: "HUB", MaxWidth: 32},

@@ -62,7 +62,7 @@ func newLettersList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list SINK",
 		Short: "List the dead letters of a sink, oldest first",
-		Long: `Lists the dead letters of a sink, oldest first. AGE is the time since the last attempt, ATTEMPTS the
+		Long: `Lists the dead letters of a sink, oldest first. LAST ATTEMPT is the time since the last attempt, ATTEMPTS the
 number of attempts. 'deadletters show' prints all details of one. On a terminal, long values are truncated and columns are
 omitted.`,
 		Example: `  hubrelay deadletters list billing
@@ -118,7 +118,7 @@ func printLetters(std term.Streams, list []adminapi.DeadLetter) error {
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
 		{Title: "ID"},
-		{Title: "AGE", Right: true},
+		{Title: "LAST ATTEMPT", Right: true},
 		{Title: "TOPIC", MaxWidth: 24, Paint: topicPainter(paint)},
 		{Title: "HUB", MaxWidth: 12, DropOrder: 2},
 		{Title: "ATTEMPTS", Right: true, DropOrder: 1},

@@ -47,10 +47,10 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 			switch {
 			case f.all && len(args) > 1:
 				return command.NewUsageError(cmd, errors.New("specify either IDs or --all, not both"))
-			case !f.all && len(args) == 1:
-				return command.NewUsageError(cmd, errors.New("nothing selected: specify IDs or --all"))
 			case !f.all && f.selection.isSet():
 				return command.NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
+			case !f.all && len(args) == 1:
+				return command.NewUsageError(cmd, errors.New("nothing selected: specify IDs or --all"))
 			case f.all && c.confirm && !f.yes && !canConfirm(std):
 				return command.NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
 			}

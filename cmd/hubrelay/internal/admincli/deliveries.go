@@ -38,15 +38,17 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 		Short: "List the deliveries of a sink, or of all sinks",
 		Long: `Lists deliveries by state:
 
-  retrying   failed, replayed, postponed, or after another delivery with the same ordering key; the next attempt is at NEXT,
-             which is empty during an attempt
-  waiting    not attempted yet, in the queue of the sink; an open digest is one line, and is sent at NEXT
+  retrying   failed, replayed, postponed, or after another delivery with the same ordering key; NEXT ATTEMPT is
+             empty during an attempt
+  waiting    in the queue of the sink; an open digest is one line, and is sent at NEXT ATTEMPT
   dead       dead letters; ATTEMPTS includes replays
-  dropped    dropped by an operator, or because the account had used its share of the backlog
+  dropped    dropped by an operator, or because the account had used its share of the backlog; ERROR is operator or
+             account_share, and LAST ATTEMPT the time of the drop
   delivered  accepted by the destination
 
 'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
-dropped come from the history, which is limited by history in the configuration. --since compares the time of the last
+dropped come from the history, which is limited by history in the configuration. LAST ATTEMPT is the time since the last
+attempt, and NEXT ATTEMPT the time until the next. --since compares the time of the last
 attempt, or that of the event if there was none. A replayed event can have several lines.`,
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h

@@ -52,7 +52,7 @@ func printAgents(std term.Streams, o *command.Output, agents []directory.Agent) 
 				Path     string    `json:"path"`
 				PID      int       `json:"pid"`
 				Relay    string    `json:"relay"`
-				Started  time.Time `json:"started"`
+				Started  time.Time `json:"started_at"`
 			}{a.Instance, a.Path, a.PID, a.Relay, a.Started.UTC()}); err != nil {
 				return err
 			}
@@ -66,7 +66,7 @@ func printAgents(std term.Streams, o *command.Output, agents []directory.Agent) 
 	rows := make([][]string, 0, len(agents))
 	for _, a := range agents {
 		rows = append(rows, []string{
-			term.Sanitize(a.Instance), strconv.Itoa(a.PID), a.Started.Format(time.DateTime), term.Sanitize(
+			term.Sanitize(a.Instance), strconv.Itoa(a.PID), formatTime(a.Started), term.Sanitize(
 				a.Relay), term.Sanitize(a.Path),
 		})
 	}

@@ -58,7 +58,7 @@ func printQuarantine(std term.Streams, list []adminapi.QuarantinedEntry) error {
 	}
 	return term.PrintTableWithin(std.Out, term.NewPalette(std.Out, std.Env), term.Width(std.Out), []term.Column{
 		{Title: "ID"},
-		{Title: "AGE", Right: true},
+		{Title: "REJECTED", Right: true},
 		{Title: "FROM", MaxWidth: 24, DropOrder: 2},
 		{Title: "SIZE", Right: true, DropOrder: 1},
 		{Title: "REASON", MinWidth: 32},

@@ -41,18 +41,17 @@ func newSinksList(std term.Streams) *cobra.Command {
 		Long: `Lists the sinks of a running relay.
 
 STATE is active; paused by an operator; disabled by the relay; down, if the destination has failed many times in a row and
-this node makes single attempts as probes; throttled during a pause that the destination asked for; failed, if the sink
+this node makes single attempts as probes; throttled while the destination asks to wait; failed, if the sink
 cannot work on this node; or removed, if it is not in the configuration of this node.
 
-WAITING is the number of events without an attempt, in the queue and in open digests. A plus sign after it means that
-further events wait in the log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed,
-were replayed or postponed, or wait for another delivery with the same ordering key. DEAD counts dead letters. IN FLIGHT is
-the number of running attempts of this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead,
-LAST SUCCESS the time since the last success. DELIVERED and FAILURES count all attempts on all nodes, with replays. They are
-approximate, because a node that is killed loses the counts of its last second.
+WAITING is the number of events in the queue and in open digests. A plus sign after it means that further events wait in the
+log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed, were replayed or postponed,
+or wait for another delivery with the same ordering key. DEAD counts dead letters. OLDEST is the age of the oldest delivery
+that is neither delivered nor dead, LAST SUCCESS the time since the last success. DELIVERED and FAILURES count all attempts
+on all nodes, with replays. They are approximate, because a node that is killed loses the counts of its last second.
 
-Columns are omitted if the table is wider than 100 columns; --json has all values, and failures by reason. Notes after
-the table show problems. They show the last failure of a sink if its last attempt failed, or if it has scheduled retries.`,
+'hubrelay sinks show NAME' and --json show more, such as the topics, and failures by reason. Notes after the table show
+problems. They show the last failure of a sink if its last attempt failed, or if it has scheduled retries.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: command.ExactNamedArgs(0),
@@ -86,18 +85,10 @@ func printSinkList(std term.Streams, list []adminapi.Sink) error {
 }
 
 func sinkRow(s *adminapi.Sink) []string {
-	topics := orDash(strings.Join(s.Topics, ", "))
-	state := string(s.State)
-	switch {
-	case !s.Configured:
-		state = "removed"
-	case len(s.Topics) == 0:
-		topics = "*"
-	}
 	return []string{
-		term.Sanitize(s.Name), orDash(s.Type), term.Sanitize(state), waitingCount(s),
-		term.FormatCount(s.Retrying), term.FormatCount(s.Dead), term.FormatCount(s.InFlight), term.FormatAgo(s.OldestAt),
-		term.FormatAgo(s.LastSuccessAt), term.FormatCount(s.Delivered), term.FormatCount(failureCount(s)), topics,
+		term.Sanitize(s.Name), orDash(s.Type), term.Sanitize(string(s.State)), waitingCount(s),
+		term.FormatCount(s.Retrying), term.FormatCount(s.Dead), term.FormatAgo(s.OldestAt),
+		term.FormatAgo(s.LastSuccessAt), term.FormatCount(s.Delivered), term.FormatCount(failureCount(s)),
 	}
 }
 
@@ -190,23 +181,15 @@ func printSinks(std term.Streams, rows [][]string) error {
 	}
 	columns := []term.Column{
 		{Title: "NAME", MaxWidth: 20},
-		{Title: "TYPE", MaxWidth: 8, DropOrder: 2},
+		{Title: "TYPE", MaxWidth: 8, DropOrder: 1}, // only with long names
 		{Title: "STATE", MaxWidth: 9, Paint: state},
 		{Title: "WAITING", Right: true},
 		{Title: "RETRYING", Right: true},
 		{Title: "DEAD", Right: true},
-		{Title: "IN FLIGHT", Right: true, DropOrder: 1},
 		{Title: "OLDEST", Right: true},
 		{Title: "LAST SUCCESS", Right: true},
 		{Title: "DELIVERED", Right: true},
 		{Title: "FAILURES", Right: true},
-		{Title: "TOPICS", DropOrder: 3},
-	}
-	// Omit columns without values.
-	for i := len(columns) - 1; i >= 0; i-- {
-		if !slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" }) {
-			columns, rows = term.RemoveColumn(columns, rows, i)
-		}
 	}
 	return term.PrintTable(std.Out, paint, columns, rows)
 }

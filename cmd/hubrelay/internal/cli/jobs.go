@@ -99,7 +99,7 @@ func printJob(std term.Streams, o *command.Output, j *relay.Job) error {
 		if t == nil {
 			return ""
 		}
-		return t.Local().Format(time.DateTime)
+		return t.UTC().Format(time.RFC3339)
 	}
 	part("job", j.ID)
 	part("caption", j.Caption)

@@ -174,18 +174,18 @@ func (o *Options) forAdmission(p *Pipeline) admission.Options {
 func (p *Pipeline) reportOutage(isOpen bool, cause error) {
 	o := &p.opts
 	if isOpen {
-		o.Log.Warn("destination of the sink fails, its deliveries wait and one probe at a time is sent",
+		o.Log.Warn("sink is down: its destination fails, its deliveries wait and one probe at a time is sent",
 			"failure_count", admission.FailureThreshold, "error", cause)
 		return
 	}
-	o.Log.Info("destination of the sink responds again, its deliveries continue")
+	o.Log.Info("sink is active: its destination responds again, its deliveries continue")
 }
 
 func (p *Pipeline) reportCooldown(isActive bool) {
 	o := &p.opts
 	if isActive {
 		until := o.Now().Add(p.admission.Cooldown())
-		o.Log.Warn("destination of the sink asked for a pause", "throttled_until", until.UTC().Round(time.Second))
+		o.Log.Warn("sink is throttled: its destination asked to wait", "next_attempt_at", until.UTC().Round(time.Second))
 	}
 }
 

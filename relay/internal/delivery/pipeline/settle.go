@@ -223,7 +223,7 @@ func (s *settleStage) splitDelivery(
 		return err
 	}
 	if suppressed, ok := s.warnings.Allow(); ok {
-		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "notification_count",
+		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "event_count",
 			len(it.Record.Notifications), "error", cause, "suppressed_lines", suppressed)
 	}
 	return nil

@@ -8,7 +8,7 @@ import { bytes, isSet, number, plural, rate, sentence } from '../format';
 import { hasMixedVersions, type Node, readiness, useNodes } from '../nodes';
 import { href } from '../router';
 import { allSinks, eventSeries, useSinks, useStatus } from '../series';
-import { sinkStates, stateOf } from './Sinks';
+import { sinkStates } from './Sinks';
 
 type Sink = Schemas['Sink'];
 type Status = Schemas['Status'];
@@ -32,7 +32,7 @@ const columns: Column<Sink>[] = [
       </a>
     ),
   },
-  { id: 'state', label: 'State', cell: (s) => <State state={stateOf(s)} /> },
+  { id: 'state', label: 'State', cell: (s) => <State state={s.state} /> },
   { id: 'since', label: 'Since', cell: (s) => <Time time={s.state_changed_at} ago /> },
   {
     id: 'dead',
@@ -246,7 +246,7 @@ function Sinks({ sinks: all }: { sinks: Sink[] }) {
           <Facts
             large
             facts={[...sinkStates].reverse().map((state) => {
-              const n = all.filter((s) => stateOf(s) === state).length;
+              const n = all.filter((s) => s.state === state).length;
               return {
                 label: state,
                 value: n ? <a href={href(['sinks'], { state })}>{number(n)}</a> : <Count n={0} />,

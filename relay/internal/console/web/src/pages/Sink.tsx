@@ -10,7 +10,6 @@ import { usePolling } from '../poll';
 import { href } from '../router';
 import { sinkSeries, useSinks } from '../series';
 import { useRole } from '../session';
-import { stateOf } from './Sinks';
 
 type Sink = Schemas['Sink'];
 type Delivery = Schemas['Delivery'];
@@ -47,7 +46,7 @@ export function SinkPage({ name }: { name: string }) {
         <a href="#/sinks">Sinks</a>
       </p>
       <Title text={name} mono>
-        {sink.data ? <State state={stateOf(sink.data)} /> : null}
+        {sink.data ? <State state={sink.data.state} /> : null}
         {sink.data ? <span class="muted">{sink.data.configured ? sink.data.type : 'not configured'}</span> : null}
         {operator && sink.data && !sink.data.configured ? (
           <div class="buttons">
@@ -148,7 +147,7 @@ function FailingAccounts({ accounts }: { accounts: string[] }) {
   );
 }
 
-const tone = { active: '', throttled: 'warn', paused: '', down: 'bad', disabled: 'bad', failed: 'bad' };
+const tone = { active: '', throttled: 'warn', paused: '', down: 'bad', disabled: 'bad', failed: 'bad', removed: '' };
 
 function Status({ sink: s }: { sink: Sink }) {
   return (

@@ -6,10 +6,7 @@ import { useSinks } from '../series';
 
 type Sink = Schemas['Sink'];
 
-export const sinkStates = ['failed', 'down', 'disabled', 'throttled', 'paused', 'active'] as const;
-
-/** stateOf returns the state of a sink, or removed for one that the configuration no longer has. */
-export const stateOf = (s: Sink) => (s.configured ? s.state : 'removed');
+export const sinkStates = ['failed', 'down', 'disabled', 'throttled', 'paused', 'removed', 'active'] as const;
 
 const columns: Column<Sink>[] = [
   {
@@ -31,7 +28,7 @@ const columns: Column<Sink>[] = [
     sort: (s) => sinkStates.indexOf(s.state),
     cell: (s) => (
       <>
-        <State state={stateOf(s)} />
+        <State state={s.state} />
         {s.state_changed_at && s.state !== 'active' ? (
           <div class="muted sub">
             <Time time={s.state_changed_at} ago />
@@ -115,9 +112,7 @@ export function Sinks() {
       </search>
       <Loaded of={sinks}>
         {(all) => {
-          const rows = all.filter(
-            (s) => s.name.includes(name.trim().toLowerCase()) && (!state || stateOf(s) === state),
-          );
+          const rows = all.filter((s) => s.name.includes(name.trim().toLowerCase()) && (!state || s.state === state));
           if (all.length === 0)
             return <Empty>No sinks are configured. Add them under sinks in the configuration.</Empty>;
           return (
