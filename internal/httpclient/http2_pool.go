@@ -45,8 +45,8 @@ func (p *http2Pool) endRequest() {
 	closeHTTP2(unused)
 }
 
-// retire closes the idle connections. The others close when the running requests have ended.
-func (p *http2Pool) retire() {
+// retirePool closes the idle connections. The others close when the running requests have ended.
+func (p *http2Pool) retirePool() {
 	p.mu.Lock()
 	p.retired = true
 	unused := p.unusedConns()
@@ -103,7 +103,7 @@ func (t *Transport) beginHTTP2Request() *http2Pool {
 // retireHTTP2 replaces p by a new pool. It does nothing if another request has done so.
 func (t *Transport) retireHTTP2(p *http2Pool) {
 	if t.http2.CompareAndSwap(p, t.newHTTP2()) {
-		p.retire()
+		p.retirePool()
 	}
 }
 

@@ -79,8 +79,8 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 }
 
 // Configure checks the servers, stops the agents of instances that are not on them, and starts missing agents. It waits
-// up to 30 s for stopped agents to end. If some servers cannot be used, it starts the agents of the others, and returns an
-// error.
+// up to 30 s for stopped agents to end. If the directories of some servers cannot be used, it starts the agents of the others,
+// and returns an error. If the settings of a server are invalid, nothing changes.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	paths := make(map[string]string, len(servers))
 	for _, s := range servers {

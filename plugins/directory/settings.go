@@ -62,11 +62,13 @@ func checkServers(servers []relay.Server, paths map[string]string) (usable []rel
 			fail(s.ID, err)
 			continue
 		}
-		for other, known := range infos {
-			if os.SameFile(info, known) || isWithin(path, paths[other]) || isWithin(paths[other], path) {
-				failed[other] = true
+		for _, other := range servers {
+			known := infos[other.ID]
+			if known != nil && (os.SameFile(info, known) || isWithin(path, paths[other.ID]) || isWithin(paths[other.ID], path)) {
+				failed[other.ID] = true
 				fail(s.ID, fmt.Errorf("path %s is the path of server %s, or one contains the other; use separate directories",
-					path, other))
+					path, other.ID))
+				break
 			}
 		}
 		infos[s.ID] = info

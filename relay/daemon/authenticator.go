@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay/internal/access"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
@@ -66,8 +67,7 @@ func (d *Daemon) newExplainer(s *stores, events access.Events) *access.Explainer
 	return access.NewExplainer(opts)
 }
 
-// loadChanges loads the changes of credentials that nodes have recorded. It must be called after the log readers have started, so
-// no change is missed, and before clients connect.
+// loadChanges loads the changes of credentials that nodes have recorded.
 func (a *authentication) loadChanges(ctx context.Context, changes *forward.ChangeStore) error {
 	if a.forward == nil {
 		return nil
@@ -75,14 +75,30 @@ func (a *authentication) loadChanges(ctx context.Context, changes *forward.Chang
 	return changes.Load(ctx, a.forward)
 }
 
-// observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hub and account have
-// changed, and after a loss of notifications.
+// changesReloadDelay is the time after which a node loads the changes again. Other nodes record a change shortly after they have
+// read it from the log.
+const changesReloadDelay = 10 * time.Second
+
+// reloadChanges loads the changes again once, and then waits for the end of ctx.
+func (a *authentication) reloadChanges(ctx context.Context, changes *forward.ChangeStore, streams *clients.Server) error {
+	for await.Duration(ctx, changesReloadDelay) {
+		if a.loadChanges(ctx, changes) == nil { // otherwise Redis does not respond, which others log
+			streams.RecheckKeys()
+			<-ctx.Done()
+		}
+	}
+	return nil
+}
+
+// observeKeyChanges invalidates decisions of auth.forward, and records that, after notifications that keys of their hub and
+// account have changed, and after a loss of notifications.
 func (a *authentication) observeKeyChanges(batch eventlog.Batch, changes *forward.ChangeStore, streams *clients.Server) {
 	if a.forward == nil {
 		return
 	}
 	if batch.Gap {
 		a.forward.MarkAllChanged()
+		changes.AddAll()
 	}
 	changed := batch.Gap
 	for i := range batch.Notifications {

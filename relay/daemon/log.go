@@ -24,7 +24,7 @@ func (d *Daemon) startLog(
 	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, deliveries *delivery.Service,
 ) error {
 	if d.authentication.forward != nil {
-		group.Start(ctx, "credential changes", s.changes.Run)
+		group.Start(ctx, "record of credential changes", s.changes.Run)
 	}
 	log := lifecycle.NewGroup(d.log)
 	group.Start(ctx, "log", log.Run) // first, so an error below stops what has started
@@ -55,6 +55,11 @@ func (d *Daemon) startLog(
 		Log: d.log.With("component", "inbox"), Observer: d.metrics,
 	})
 	log.Start(ctx, "inbox", inbox.Run)
+	if d.authentication.forward != nil {
+		log.Start(ctx, "credential changes", func(ctx context.Context) error {
+			return d.authentication.reloadChanges(ctx, s.changes, streams)
+		})
+	}
 	return d.authentication.loadChanges(ctx, s.changes)
 }
 

@@ -159,7 +159,7 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	now := t.now()
 	if t.token != "" && (t.expiresAt.IsZero() || now.Before(t.expiresAt)) {
-		if !t.renewAt.IsZero() && !now.Before(t.renewAt) {
+		if !t.renewAt.IsZero() && !now.Before(t.renewAt) || t.isRejected && !now.Before(t.retryAt) {
 			t.fetchLocked()
 		}
 		defer t.mu.Unlock()
@@ -171,11 +171,11 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
-	return t.await(ctx, f)
+	return t.awaitFetch(ctx, f)
 }
 
-// await returns the result of a request for a token.
-func (t *tokenSource) await(ctx context.Context, f *tokenFetch) (string, error) {
+// awaitFetch returns the result of a request for a token.
+func (t *tokenSource) awaitFetch(ctx context.Context, f *tokenFetch) (string, error) {
 	if _, late := await.Value(ctx, f.done); late != nil {
 		return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), late)
 	}
@@ -200,7 +200,7 @@ func (t *tokenSource) rejectToken(text string) (getOther func(context.Context) (
 	}
 	t.isRejected = true
 	f := t.fetchLocked()
-	return func(ctx context.Context) (string, error) { return t.await(ctx, f) }
+	return func(ctx context.Context) (string, error) { return t.awaitFetch(ctx, f) }
 }
 
 // acceptToken records that the receiver accepted a token.

@@ -25,8 +25,8 @@ func details() map[string]string {
 			"relay starts an embedded redis-server.",
 		"Redis.data_dir":   "It is relative to the directory of the configuration file.",
 		"Redis.partitions": "The number cannot change once there is data.",
-		"Redis.min_replicas": "An event, a migration, or a change of a key, a sink or an erasure is accepted only if that many " +
-			"replicas have it. If fewer confirm it within a second, the request returns 503.",
+		"Redis.min_replicas": "An event, a migration, an erasure, a revoked key, or a change of the state of a sink is confirmed " +
+			"only when that many replicas have it. If fewer have it within a second, the request returns 503.",
 		"Redis.retention": "Sinks do not depend on it: undelivered events stay in the queues of the sinks.",
 		"Websocket.queue": "A client that exceeds the limit is closed as a slow consumer.",
 		"Websocket.gather": "Events within the interval are sent together, which saves CPU at high rates. 0 disables " +

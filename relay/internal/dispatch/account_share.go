@@ -54,6 +54,8 @@ func newAccountShare(backlog int64, percent int) accountShare {
 // setBacklog changes the maximum of all accounts together.
 func (s *accountShare) setBacklog(backlog int64) {
 	if backlog != s.backlog {
+		// With a lower limit, entries of others may be next to be dropped.
+		s.mustCountNow = s.mustCountNow || backlog < s.backlog || s.backlog == 0
 		s.backlog, s.limit, s.mustCount = backlog, shareLimit(backlog, s.percent), true
 	}
 }

@@ -118,7 +118,6 @@ func (d *Dispatcher) limitBytes(ctx context.Context) error {
 		if n > 0 && (d.backlogs[i] == 0 || n < d.backlogs[i]) {
 			d.backlogs[i] = n
 		}
-		d.shares[i].setBacklog(d.backlogs[i])
 	}
 	return nil
 }

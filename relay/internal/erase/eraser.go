@@ -114,7 +114,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 		r.History, err = o.History.EraseAccount(ctx, account)
 	}
 	if err == nil { // a failover could restore entries
-		err = redisconn.WrapError("replicate the erasure, so repeat the command", o.Conn.AwaitReplicas(ctx))
+		err = redisconn.WrapError("replicate the erasure", o.Conn.AwaitReplicas(ctx))
 	}
 	if err == nil && o.RewriteFile {
 		err = rewriteFile(ctx, o.Conn.Commands())

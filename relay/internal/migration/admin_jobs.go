@@ -212,7 +212,7 @@ func (s *jobStore) placesOf(id string) (list []storedJobID) {
 	return list
 }
 
-// recentJobs returns the IDs of the newest jobs and of those that have not ended of all partitions, the newest first.
+// recentJobs returns the IDs of the newest jobs and of all active jobs in all partitions, the newest first.
 func (s *jobStore) recentJobs(ctx context.Context) ([]storedJobID, error) {
 	replies, active := make([]*redis.StringSliceCmd, s.keys.Partitions()), make([]*redis.StringSliceCmd, s.keys.Partitions())
 	if _, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {

@@ -88,7 +88,7 @@ containers:
 		t.Fatal(err)
 	}
 	ids, _ = list(adminapi.ListJobsRequest{})
-	compare(t, "an active job behind the newest ones", ids, []string{third.ID, second.ID, first.ID})
+	compare(t, "an active job that is older than the newest ones", ids, []string{third.ID, second.ID, first.ID})
 	for name, tt := range map[string]struct {
 		call func() error
 		code relay.Code

@@ -27,6 +27,8 @@ type RejectedError struct {
 	Reason string
 	// Instances are the instances that prevent the import, each as <container>/<instance>.
 	Instances []string
+	// changesSettings is set if the file has new settings of a server of a job that has begun.
+	changesSettings bool
 }
 
 func (e *RejectedError) Error() string { return e.Reason }
@@ -75,7 +77,8 @@ var (
 // servers.
 //
 // Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, remove the
-// destination of a running job, or change the settings of its servers after it has begun. Of concurrent imports, the one that started last wins, and the others
+// destination of a running job, or change the settings of the servers of a job that has begun. A job that begins during the import
+// may still get new settings. Of concurrent imports, the one that started last wins, and the others
 // return [ErrImportSuperseded]. To complete an interrupted import, import the same content again.
 func (inv *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	f, err := inv.withOperatorServers(f)
@@ -261,7 +264,7 @@ func (i *importRun) checkServersOfJobs(ctx context.Context, snapshot *inventoryS
 		hasBegun := relay.JobState(texts[2*n+1]) == relay.JobRunning
 		for _, id := range []string{o.Source, o.Destination} {
 			if hasBegun && i.changesSettings(snapshot, id) {
-				return &RejectedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
+				return &RejectedError{Instances: busy[n : n+1], changesSettings: true, Reason: fmt.Sprintf(
 					"the file changes the settings of server %s, but a job is moving %s; keep the settings until the job has ended, "+
 						"or cancel it", id, busy[n])}
 			}

@@ -106,7 +106,10 @@ func (m *Module) openInventory(ctx context.Context, v *Inventory) error {
 	v.SetFile(m.file)
 	err := m.seedInventory(ctx, v, m.file)
 	var rejected *RejectedError
-	if errors.As(err, &rejected) || errors.Is(err, ErrImportSuperseded) {
+	if errors.As(err, &rejected) && rejected.changesSettings {
+		return err // this node would continue the job in another place
+	}
+	if rejected != nil || errors.Is(err, ErrImportSuperseded) {
 		m.log.Warn("inventory file was not imported", "path", m.o.InventoryFile, "reason", err)
 		return nil
 	}

@@ -10,6 +10,7 @@ package quota
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 )
@@ -62,7 +63,7 @@ func (l *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time
 		}
 		need, want := b.missing(a, l.limit.leaseSize(), l.now())
 		lease, err := l.store.Lease(ctx, name, l.limit, need, want)
-		if err != nil && ctx.Err() == nil {
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) { // otherwise the client has left
 			b.failedAt, b.lastErr = l.now(), err
 		}
 		if err != nil || lease.RetryIn > 0 {

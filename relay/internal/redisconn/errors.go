@@ -21,7 +21,7 @@ var (
 	ErrFull = errors.New("redis is full")
 	// ErrTooFewReplicas means that a write is stored, but fewer replicas than [Options.MinReplicas] received it in
 	// time. It is always combined with ErrUnavailable.
-	ErrTooFewReplicas = errors.New("too few replicas have it")
+	ErrTooFewReplicas = errors.New("it is stored, but too few replicas have it; repeat the request later")
 	// ErrSlotMoves means that a slot is between two servers of a cluster. The command that got this error changed
 	// nothing. It is always combined with ErrUnavailable.
 	ErrSlotMoves = errors.New("redis is moving a slot to another server; if this lasts, complete the resharding with " +

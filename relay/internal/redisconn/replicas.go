@@ -21,8 +21,7 @@ type Runner interface {
 func (c *Conn) MinReplicas() int { return c.minReplicas }
 
 // WithReplication runs a write to the slot of key, and then waits on the same connection until [Options.MinReplicas]
-// replicas have received it. Redis counts the replicas that have everything this connection wrote, so write must write
-// something even if it repeats what is stored. The error is [ErrTooFewReplicas] if the replicas are too slow.
+// replicas have received it, also if it repeats an earlier write. The error is [ErrTooFewReplicas] if the replicas are too slow.
 func (c *Conn) WithReplication(ctx context.Context, key string, write func(Runner) error) error {
 	if c.minReplicas == 0 {
 		return write(c.client)
@@ -43,25 +42,32 @@ func (c *Conn) WithReplication(ctx context.Context, key string, write func(Runne
 // AwaitReplicas waits until [Options.MinReplicas] replicas of each server have received all earlier writes. The error is
 // [ErrTooFewReplicas] if the replicas are too slow.
 func (c *Conn) AwaitReplicas(ctx context.Context) error {
+	if cluster, ok := c.client.(*redis.ClusterClient); ok && c.minReplicas > 0 {
+		return cluster.ForEachMaster(ctx, c.awaitReplicasOf)
+	}
+	return c.AwaitReplicasOf(ctx, "")
+}
+
+// AwaitReplicasOf is AwaitReplicas for the server of a key.
+func (c *Conn) AwaitReplicasOf(ctx context.Context, key string) error {
 	if c.minReplicas == 0 {
 		return nil
 	}
-	await := func(ctx context.Context, node *redis.Client) error {
-		conn := node.Conn()
-		defer func() { _ = conn.Close() }()
-		// Redis counts the replicas that have everything up to the last command of the connection, whoever wrote it.
-		if err := conn.Ping(ctx).Err(); err != nil {
-			return err
-		}
-		return c.awaitReplicas(ctx, conn)
+	node, err := NodeFor(ctx, c.client, key)
+	if err != nil {
+		return err
 	}
-	switch client := c.client.(type) {
-	case *redis.ClusterClient:
-		return client.ForEachMaster(ctx, await)
-	case *redis.Client:
-		return await(ctx, client)
+	return c.awaitReplicasOf(ctx, node)
+}
+
+func (c *Conn) awaitReplicasOf(ctx context.Context, node *redis.Client) error {
+	conn := node.Conn()
+	defer func() { _ = conn.Close() }()
+	// Redis counts the replicas that have everything up to the last command of the connection, from all connections.
+	if err := conn.Ping(ctx).Err(); err != nil {
+		return err
 	}
-	return nil
+	return c.awaitReplicas(ctx, conn)
 }
 
 func (c *Conn) awaitReplicas(ctx context.Context, conn *redis.Conn) error {

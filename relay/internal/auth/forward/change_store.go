@@ -4,6 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +29,7 @@ var recordSource string
 
 var recordScript = redisconn.NewScript(recordSource)
 
-// ChangesKey is the sorted set of the times when credentials changed, in unix milliseconds by <account>/<hub>, or by "" for all.
+// ChangesKey is the sorted set of the times when credentials changed, in unix milliseconds by account and hub, or by "" for all.
 func ChangesKey(k keyspace.Space) string { return k.Global("credentialchanges") }
 
 // ChangeStore keeps in Redis when credentials changed. Without it, tokens would become valid again on a node that starts after a
@@ -60,7 +61,7 @@ func (s *ChangeStore) Load(ctx context.Context, v *Verifier) error {
 	for _, z := range list {
 		member, _ := z.Member.(string)
 		at := time.UnixMilli(int64(z.Score))
-		if account, hub, ok := strings.Cut(member, "/"); ok {
+		if account, hub, ok := decodeMember(member); ok {
 			v.changes.add(account, hub, at)
 		} else {
 			v.changes.addAll(at)
@@ -69,10 +70,29 @@ func (s *ChangeStore) Load(ctx context.Context, v *Verifier) error {
 	return nil
 }
 
+// encodeMember encodes an account and a hub, which may contain any character.
+func encodeMember(account, hub string) string {
+	return strconv.Itoa(len(account)) + ":" + account + hub
+}
+
+func decodeMember(member string) (account, hub string, ok bool) {
+	length, rest, _ := strings.Cut(member, ":")
+	n, err := strconv.Atoi(length)
+	if err != nil || n < 0 || n > len(rest) {
+		return "", "", false
+	}
+	return rest[:n], rest[n:], true
+}
+
 // Add records that the credentials of an account for a hub have changed now. It does not block.
-func (s *ChangeStore) Add(account, hub string) {
+func (s *ChangeStore) Add(account, hub string) { s.addMember(encodeMember(account, hub)) }
+
+// AddAll records that all credentials may have changed.
+func (s *ChangeStore) AddAll() { s.addMember("") }
+
+func (s *ChangeStore) addMember(member string) {
 	s.mu.Lock()
-	s.pending[account+"/"+hub] = time.Now()
+	s.pending[member] = time.Now()
 	s.mu.Unlock()
 	select {
 	case s.added <- struct{}{}:
@@ -80,7 +100,7 @@ func (s *ChangeStore) Add(account, hub string) {
 	}
 }
 
-// Run records changes until ctx ends, and then those that are left. It returns nil.
+// Run records changes until ctx ends, and the last ones after that. It returns nil.
 func (s *ChangeStore) Run(ctx context.Context) error {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
@@ -89,12 +109,12 @@ func (s *ChangeStore) Run(ctx context.Context) error {
 		case <-ctx.Done():
 		}
 		for {
-			err := s.record()
+			err := s.recordPending()
 			if err == nil {
 				retry.Reset()
 				break
 			}
-			s.log.Warn("changes of credentials could not be recorded, a node that starts now may accept changed credentials",
+			s.log.Warn("changes of credentials could not be recorded",
 				"error", err)
 			if !retry.Sleep(ctx) {
 				return nil
@@ -106,8 +126,8 @@ func (s *ChangeStore) Run(ctx context.Context) error {
 	}
 }
 
-// record stores the pending changes.
-func (s *ChangeStore) record() error {
+// recordPending stores the pending changes.
+func (s *ChangeStore) recordPending() error {
 	s.mu.Lock()
 	changes := s.pending
 	s.pending = make(map[string]time.Time)

@@ -41,6 +41,11 @@ func TestChangeStore_LoadOnNewNode(t *testing.T) {
 	if isChanged("acme", "hub-2", before) || isChanged("globex", "hub/1", before) {
 		t.Error("a grant of another hub or account counts as changed")
 	}
+	s.Add("team/a", "h")
+	testkit.WaitFor(t, "the second change", func() bool { return isChanged("team/a", "h", before) })
+	if isChanged("team", "a/h", before) {
+		t.Error("a grant of an account whose name begins like the changed one counts as changed")
+	}
 	if isChanged("acme", "hub/1", time.Now().Add(time.Second)) {
 		t.Error("a later grant counts as changed")
 	}
@@ -61,9 +66,9 @@ func TestChangeStore_BoundsChanges(t *testing.T) {
 	c := conntest.Open(t, redistest.Start(t), redisconn.Options{})
 	s := NewChangeStore(c.Commands(), c.Keys(), slog.New(slog.DiscardHandler))
 	count := func() int64 { return c.Commands().ZCard(t.Context(), s.key).Val() }
-	s.pending["acme/old"] = time.Now().Add(-2 * maxStoredAge)
+	s.pending[encodeMember("acme", "old")] = time.Now().Add(-2 * maxStoredAge)
 	s.Add("acme", "new")
-	if err := s.record(); err != nil || count() != 1 {
+	if err := s.recordPending(); err != nil || count() != 1 {
 		t.Errorf("got %d changes, %v, want the new one", count(), err)
 	}
 	before := time.Now()
@@ -71,7 +76,7 @@ func TestChangeStore_BoundsChanges(t *testing.T) {
 		for i := range maxStoredChanges / 10 {
 			s.Add("acme", strconv.Itoa(part)+"-"+strconv.Itoa(i))
 		}
-		if err := s.record(); err != nil {
+		if err := s.recordPending(); err != nil {
 			t.Fatal(err)
 		}
 		if count() > maxStoredChanges {

@@ -179,8 +179,9 @@ func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	byHub := v.cache[id]
+	var rejected *relay.Error
 	switch {
-	case errors.Is(err, errRefused):
+	case errors.Is(err, errRefused), errors.As(err, &rejected) && rejected.Code == relay.CodeAuthExpired:
 		delete(byHub, hub)
 	case err != nil:
 	case byHub == nil:

@@ -13,6 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -207,7 +208,7 @@ func (m *Manager) rejectConfigured(name string) error {
 // finishChange applies a change to this node before the response. Other nodes follow within a second, and so does this
 // one if Redis does not respond now.
 func (m *Manager) finishChange(ctx context.Context, name string, err error) error {
-	if err == nil {
+	if err == nil || errors.Is(err, redisconn.ErrTooFewReplicas) {
 		_ = m.applyChanges(ctx)
 	}
 	return newKeyError(name, err)

@@ -24,7 +24,7 @@ import (
 // MaxKeys is the maximum number of stored keys. All nodes keep them in memory.
 const MaxKeys = 10_000
 
-// versionField is the field of the hash that counts changes. No key has an empty name.
+// versionField is the field of the hash with the version, a time that each change increases. No key has an empty name.
 const versionField = ""
 
 var (
@@ -169,16 +169,28 @@ func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) 
 	return secret, r.Key, nil
 }
 
-// Revoke removes a key. The error may be [ErrNotFound] or [ErrConflict].
+// Revoke removes a key, and waits until enough replicas have removed it. The error may be [ErrNotFound], [ErrConflict] or
+// [redisconn.ErrTooFewReplicas]. After the last one, the key is revoked on all nodes, but a failover could undo that; a repetition
+// only waits again.
 func (s *Store) Revoke(ctx context.Context, name string) error {
 	text, _, err := s.get(ctx, name)
+	if errors.Is(err, ErrNotFound) { // perhaps an earlier call has removed it
+		return cmp.Or(s.awaitReplicas(ctx), err)
+	}
 	if err != nil {
 		return err
 	}
 	if err := s.replaceKey(ctx, name, text, nil); err != nil {
 		return err
 	}
-	return redisconn.WrapError("remove the last use of an API key", s.client.HDel(ctx, s.use, name).Err())
+	if err := s.client.HDel(ctx, s.use, name).Err(); err != nil {
+		return redisconn.WrapError("remove the last use of an API key", err)
+	}
+	return s.awaitReplicas(ctx)
+}
+
+func (s *Store) awaitReplicas(ctx context.Context) error {
+	return redisconn.WrapError("replicate the change of an API key", s.conn.AwaitReplicasOf(ctx, s.keys))
 }
 
 func (s *Store) get(ctx context.Context, name string) (text string, r *record, err error) {
@@ -205,11 +217,7 @@ func (s *Store) replaceKey(ctx context.Context, name, before string, r *record) 
 			return fmt.Errorf("encode an API key: %w", err)
 		}
 	}
-	replaced := 0
-	err := s.conn.WithReplication(ctx, s.keys, func(r redisconn.Runner) (err error) {
-		replaced, err = replaceScript.Run(ctx, r, []string{s.keys}, name, before, after).Int()
-		return err
-	})
+	replaced, err := replaceScript.Run(ctx, s.client, []string{s.keys}, name, before, after).Int()
 	if err != nil {
 		return redisconn.WrapError("store an API key", err)
 	}

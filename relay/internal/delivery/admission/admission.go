@@ -4,7 +4,7 @@
 // for, and the concurrency limit. Fresh deliveries wait in order. Retries are claimed only for capacity that is
 // reserved, so a claim never waits. If both want capacity, they get it in turns.
 //
-// The package knows neither deliveries nor their outcomes.
+// The package does not know deliveries.
 package admission
 
 import (

@@ -231,7 +231,7 @@ func (b *tokenBucket) observeResponse(ctx context.Context, counts bool, err erro
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
 	defer cancel()
-	// If Redis is unreachable, this node keeps the cooldown, and other nodes get no delivery anyway.
+	// If Redis is unreachable, only this node keeps the cooldown.
 	_ = b.store.Cooldown(ctx, b.name(), b.limit, wait)
 	b.startCooldown(wait) // the one in Redis has started later and must not count as a second one
 }

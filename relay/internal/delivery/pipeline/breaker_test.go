@@ -371,9 +371,9 @@ func TestPostponer_MakesDue(t *testing.T) {
 			break
 		}
 	}
-	scheduled := e.scheduledCount()
-	if due := int64(len(e.poll(2000, time.Minute).Claims)); due != scheduled || due == 0 {
-		t.Errorf("%d deliveries are due, want %d", due, scheduled)
+	postponed := e.scheduledCount() - failed
+	if due := int64(len(e.poll(2000, time.Minute).Claims)); due != postponed || due == 0 {
+		t.Errorf("%d deliveries are due, want %d", due, postponed)
 	}
 }
 
@@ -393,7 +393,7 @@ func TestPostponer_MakesFailedDue(t *testing.T) {
 		}
 		return errFar
 	}}
-	p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Hour}} })
+	p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{time.Hour}, 3)} })
 	feed(t, p, []relay.Delivery{delivery("busy")})
 	list := []relay.Delivery{delivery("limited")}
 	for i := range 10 {
@@ -409,5 +409,38 @@ func TestPostponer_MakesFailedDue(t *testing.T) {
 	}
 	if due := len(e.poll(2000, time.Minute).Claims); due != 10 {
 		t.Errorf("%d deliveries are due, want the 10 that failed with the destination", due)
+	}
+}
+
+// A destination that often fails and recovers does not use up the schedule of a delivery.
+func TestPostponer_KeepsScheduleWhileDestinationFlaps(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var up atomic.Bool
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if up.Load() && strings.HasPrefix(d.ID, "probe") {
+			return nil
+		}
+		return errFar
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{time.Hour}, 9)} })
+	for round := range 8 {
+		var list []relay.Delivery
+		for i := range 10 {
+			list = append(list, delivery(fmt.Sprint("failed ", round, i)))
+		}
+		feed(t, p, list)
+		up.Store(true)
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("probe ", round))); err != nil {
+			t.Fatal(err)
+		}
+		up.Store(false)
+		e.retries(p)
+	}
+	for i := range 10 {
+		id := fmt.Sprint("failed ", 0, i)
+		if n := sink.attempts(id); n < 2 || n > maxEarlyRetries+1 {
+			t.Errorf("%s: %d attempts within the first delay, want 2 to %d", id, n, maxEarlyRetries+1)
+		}
 	}
 }

@@ -95,10 +95,10 @@ func TestPostponer_TakeRemembered(t *testing.T) {
 	t.Parallel()
 	p := newEnv(t).pipeline(failFor(), nil).postponer
 	for i := range maxRemembered + 1 {
-		p.rememberPostponed(fmt.Sprint(i), admission.NewAccount("a"))
+		p.rememberDelivery(fmt.Sprint(i), admission.NewAccount("a"), time.Hour)
 	}
 	for i := range maxRemembered - maxMadeDue - 1 {
-		p.forgetPostponed(fmt.Sprint(i))
+		p.forgetDelivery(fmt.Sprint(i))
 	}
 	p.isMakingDue.Store(true)
 	for i, want := range []int{maxMadeDue, 1, 0} {

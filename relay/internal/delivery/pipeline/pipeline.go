@@ -119,7 +119,7 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 
 // Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.
 func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
-	p.postponer.forgetPostponed(c.ID)
+	p.postponer.forgetDelivery(c.ID)
 	it := &Item{Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
 	defer it.Permit.Cancel()
 	var err error

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,13 @@ const (
 	// maxRemembered is the number of postponed and failed deliveries that become due when the destination recovers. Further ones wait until
 	// their delay ends.
 	maxRemembered = 20_000
-	// maxMadeDue is the number of deliveries that one success makes due. If the destination fails again, each costs two writes.
+	// purgeInterval is the minimum time between two searches for deliveries that are due anyway.
+	purgeInterval = time.Second
+	// maxEarlyRetries is the maximum number of attempts of a delivery that a recovery makes earlier than its schedule. With fewer than
+	// nine delays, it is a third of them.
+	maxEarlyRetries = 3
+	// maxMadeDue is the number of deliveries that one success makes due. If the destination fails again, each costs two writes, and
+	// one of its early attempts.
 	maxMadeDue = 500
 	// searchTimeout limits the search of a queue for other accounts.
 	searchTimeout = time.Second
@@ -37,7 +44,14 @@ type postponer struct {
 	isMakingDue atomic.Bool
 
 	mu         sync.Mutex
-	remembered map[string]admission.Account // postponed or failed deliveries by ID, at most maxRemembered
+	remembered map[string]rememberedDelivery // postponed or failed deliveries by ID, at most maxRemembered
+	nextPurge  time.Time
+}
+
+// rememberedDelivery is a scheduled delivery. Another node can claim it when it is due.
+type rememberedDelivery struct {
+	account admission.Account
+	dueAt   time.Time
 }
 
 // postpone schedules a fresh delivery.
@@ -46,10 +60,11 @@ func (p *postponer) postpone(ctx context.Context, it *Item) error {
 		return nil
 	}
 	it.Record = store.NewRecord(it.Delivery, p.opts.Now())
-	if err := it.Origin.Retry(ctx, it, p.postponedDelay()); err != nil {
+	delay := p.postponedDelay()
+	if err := it.Origin.Retry(ctx, it, delay); err != nil {
 		return err
 	}
-	p.rememberPostponed(it.Delivery.ID, it.Permit.Account)
+	p.rememberDelivery(it.Delivery.ID, it.Permit.Account, delay)
 	p.logPostponed(it)
 	p.searchQueue(ctx)
 	return nil
@@ -60,36 +75,47 @@ func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
 	if p.opts.Schedule.isTooOld(it.Record, p.opts.Now()) {
 		return errTooOld
 	}
-	if err := it.Origin.Release(ctx, it, p.postponedDelay()); err != nil {
+	delay := p.postponedDelay()
+	if err := it.Origin.Release(ctx, it, delay); err != nil {
 		return err
 	}
-	p.rememberPostponed(it.Claim.ID, it.Permit.Account)
+	p.rememberDelivery(it.Claim.ID, it.Permit.Account, delay)
 	return nil
 }
 
-func (p *postponer) rememberPostponed(id string, account admission.Account) {
+// rememberDelivery remembers a delivery that is due after a delay.
+func (p *postponer) rememberDelivery(id string, account admission.Account, delay time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	now := p.opts.Now()
+	if len(p.remembered) >= maxRemembered && !now.Before(p.nextPurge) {
+		p.nextPurge = now.Add(purgeInterval)
+		maps.DeleteFunc(p.remembered, func(_ string, r rememberedDelivery) bool { return now.After(r.dueAt) })
+	}
 	if len(p.remembered) < maxRemembered {
 		if p.remembered == nil {
-			p.remembered = make(map[string]admission.Account)
+			p.remembered = make(map[string]rememberedDelivery)
 		}
-		p.remembered[id] = account
+		p.remembered[id] = rememberedDelivery{account, now.Add(delay)}
 	}
 }
 
 // rememberFailed remembers a delivery that has failed together with its destination. When that recovers, the delivery does not wait
-// for its schedule, because later ones with its ordering key wait for it.
-func (p *postponer) rememberFailed(it *Item) {
+// for its schedule, because later ones with its ordering key wait for it. Only the first attempts are early: a destination that
+// often fails and recovers must not use up the schedule.
+func (p *postponer) rememberFailed(it *Item, delay time.Duration) {
+	if it.Record.AttemptCount > min(len(p.opts.Schedule.Delays)/3, maxEarlyRetries) {
+		return
+	}
 	id := it.Delivery.ID
 	if it.Claim != nil {
 		id = it.Claim.ID
 	}
-	p.rememberPostponed(id, it.Permit.Account)
+	p.rememberDelivery(id, it.Permit.Account, delay)
 }
 
-// forgetPostponed is called when a delivery was claimed, so it is no longer postponed.
-func (p *postponer) forgetPostponed(id string) {
+// forgetDelivery must be called when a delivery was claimed, because it no longer waits.
+func (p *postponer) forgetDelivery(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.remembered, id)
@@ -109,7 +135,7 @@ func (p *postponer) makeDue(ctx context.Context) {
 		return
 	}
 	if _, err := p.opts.Store.Retries.MakeDueIDs(ctx, p.opts.Name, ids); err != nil {
-		p.opts.Log.Warn("postponed deliveries were not made due, and wait longer", "error", err)
+		p.opts.Log.Warn("deliveries were not made due after the destination recovered, so they wait for their schedule", "error", err)
 		return
 	}
 	p.opts.Wake(0)
@@ -119,11 +145,11 @@ func (p *postponer) makeDue(ctx context.Context) {
 func (p *postponer) takeRemembered() (ids []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for id, account := range p.remembered {
+	for id, r := range p.remembered {
 		if len(ids) == maxMadeDue {
 			return ids
 		}
-		if !p.admission.IsFailing(account) {
+		if !p.admission.IsFailing(r.account) {
 			ids = append(ids, id)
 			delete(p.remembered, id)
 		}

@@ -88,10 +88,11 @@ func (s *settleStage) settle(
 			return err
 		}
 		if wait, more := s.nextDelay(it, retryAfter); more {
-			if retryAfter == 0 && admission.IndicatesOutage(err) {
-				s.postponer.rememberFailed(it) // first, because it can be claimed as soon as it is scheduled
+			scheduled := s.scheduleRetry(ctx, it, a, wait, err)
+			if scheduled == nil && retryAfter == 0 && admission.IndicatesOutage(err) {
+				s.postponer.rememberFailed(it, wait)
 			}
-			return s.scheduleRetry(ctx, it, a, wait, err)
+			return scheduled
 		}
 	}
 	if claims, ok := it.Origin.(*claimOrigin); ok {

@@ -51,7 +51,7 @@ type Store interface {
 	Poll(ctx context.Context, requests []store.PollRequest) []store.PollResult
 }
 
-// VersionStore counts changes of all sinks. [store.States] implements it.
+// VersionStore has a version of all sinks that each change increases. [store.States] implements it.
 type VersionStore interface {
 	Version(ctx context.Context) (string, error)
 }

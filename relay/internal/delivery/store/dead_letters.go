@@ -183,7 +183,11 @@ func (d *DeadLetters) Add(
 ) (dropped int64, held bool, err error) {
 	keys := d.retryKeys(c.Sink, DeadLettersKey(d.keys, c.Sink), DeadLetterIndexKey(d.keys, c.Sink))
 	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
-	dropped, err = d.runReplicated(ctx, addDeadLetterScript, keys, args...).Int64()
+	run := d.runReplicated
+	if c.LeaseEnd != "" { // all its keys are on one server, and the claim cannot be used twice
+		run = d.run
+	}
+	dropped, err = run(ctx, addDeadLetterScript, keys, args...).Int64()
 	if err != nil {
 		return 0, false, redisconn.WrapError("store dead letter", err)
 	}

@@ -22,11 +22,14 @@ type Erasures struct{ db }
 // Add records that an account is erased, with the notifications that were stored until now. It returns the time by the clock of
 // Redis. All nodes learn it within about a second. Add also works on a full Redis.
 func (e Erasures) Add(ctx context.Context, account string) (now time.Time, err error) {
-	ms, err := e.runReplicated(ctx, addErasureScript, []string{ErasuresKey(e.keys)}, account).Int64()
+	ms, err := e.run(ctx, addErasureScript, []string{ErasuresKey(e.keys)}, account).Int64()
 	if err != nil {
 		return time.Time{}, redisconn.WrapError("record the erasure of an account", err)
 	}
-	return time.UnixMilli(ms), e.signalChange(ctx)
+	if err := e.signalChange(ctx); err != nil {
+		return time.Time{}, err
+	}
+	return time.UnixMilli(ms), redisconn.WrapError("replicate the erasure", e.confirmReplicas(ctx, ErasuresKey(e.keys)))
 }
 
 // List returns the time of the last erasure of each account.

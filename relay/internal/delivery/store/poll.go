@@ -55,7 +55,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 	claims := make([]*redis.Cmd, len(requests))
 	states := make([]*redis.MapStringStringCmd, len(requests))
 	failing := make([]*redis.IntCmd, len(requests))
-	cooldowns := make([]*redis.DurationCmd, len(requests))
+	cooldowns := make([]*redis.StringCmd, len(requests))
 	digests := make([]*redis.ZSliceCmd, len(requests))
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := rt.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -68,7 +68,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 				failing[i] = pipe.Exists(ctx, FailureStartKey(rt.keys, q.Sink))
 			}
 			if q.WithState && q.CooldownName != "" {
-				cooldowns[i] = pipe.PTTL(ctx, RateKey(rt.keys, q.CooldownName)) // without a limit, it expires with the cooldown
+				cooldowns[i] = pipe.HGet(ctx, RateKey(rt.keys, q.CooldownName), "rest")
 			}
 		}
 		return nil
@@ -94,7 +94,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 			fields, e = states[i].Result()
 			r.State, r.IsFailing = decodeSinkState(fields), failing[i].Val() == 1
 			if cooldowns[i] != nil {
-				r.Cooldown = max(0, cooldowns[i].Val()) // negative without a key
+				r.addCooldown(q, cooldowns[i].Val(), fmt.Sprint(reply[0]))
 			}
 		}
 		if e != nil {
@@ -132,14 +132,31 @@ func (r *PollResult) decode(q *PollRequest, reply []any) error {
 	return nil
 }
 
+// pollTime returns the time of Redis at the poll, in unix milliseconds.
+func pollTime(q *PollRequest, leaseEnd string) (int64, error) {
+	end, err := strconv.ParseFloat(leaseEnd, 64)
+	if err != nil {
+		return 0, errReply
+	}
+	return int64(math.Ceil(end)) - q.Lease.Milliseconds(), nil
+}
+
+// addCooldown sets Cooldown from the end of a cooldown, in unix microseconds, or "".
+func (r *PollResult) addCooldown(q *PollRequest, end, leaseEnd string) {
+	now, err := pollTime(q, leaseEnd)
+	until, _ := strconv.ParseInt(end, 10, 64)
+	if err == nil {
+		r.Cooldown = max(0, time.Duration(until)*time.Microsecond-time.Duration(now)*time.Millisecond)
+	}
+}
+
 // addDigests adds the groups whose digest is due, as many as could still be claimed. It lowers NextDue if a digest is
 // due earlier.
 func (r *PollResult) addDigests(q *PollRequest, digests []redis.Z, leaseEnd string) error {
-	end, err := strconv.ParseFloat(leaseEnd, 64)
+	now, err := pollTime(q, leaseEnd)
 	if err != nil {
-		return errReply
+		return err
 	}
-	now := int64(math.Ceil(end)) - q.Lease.Milliseconds()
 	for _, z := range digests {
 		group, ok := z.Member.(string)
 		if !ok {

@@ -14,13 +14,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// What replaces an entry of a queue, and what an operator changes, has to reach a replica before it succeeds.
+// Writes that replace an entry of a queue, and changes of operators, have to reach a replica before they succeed.
 func TestNewReplicated(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	c := conntest.Open(t, primary, redisconn.Options{MinReplicas: 1})
 	s := NewReplicated(c, c.Keys())
 	scheduled := Scheduled{ID: "1", Body: encodeRecord(t, newDelivery("1"))}
+	letter, err := NewDeadLetter("2", NewRecord(newDelivery("2"), time.Now()), "permanent: status 400", "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
 	writes := map[string]func(context.Context) error{
 		"schedule": func(ctx context.Context) error {
 			_, err := s.Retries.Schedule(ctx, testSink, scheduled, time.Hour, time.Now())
@@ -28,6 +32,10 @@ func TestNewReplicated(t *testing.T) {
 		},
 		"schedule all": func(ctx context.Context) error {
 			_, _, err := s.Retries.ScheduleAll(ctx, testSink, 0, []Scheduled{scheduled})
+			return err
+		},
+		"dead letter": func(ctx context.Context) error {
+			_, _, err := s.DeadLetters.Add(ctx, Claim{Sink: testSink, ID: "2"}, 0, letter)
 			return err
 		},
 		"pause":  func(ctx context.Context) error { return s.States.Pause(ctx, testSink) },

@@ -80,17 +80,25 @@ func (s *States) Get(ctx context.Context, sink string) (SinkState, error) {
 // configuration. Nodes follow within about a second and finish running attempts.
 func (s *States) Pause(ctx context.Context, sink string) error {
 	keys := []string{StateKey(s.keys, sink)}
-	err := s.runReplicated(ctx, pauseScript, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
+	err := s.run(ctx, pauseScript, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
 	if err != nil {
 		return redisconn.WrapError("pause sink", err)
 	}
-	return s.signalChange(ctx)
+	return s.finishChange(ctx, sink)
+}
+
+// finishChange tells all nodes of a change of the state, and then waits until enough replicas have it.
+func (s *States) finishChange(ctx context.Context, sink string) error {
+	if err := s.signalChange(ctx); err != nil {
+		return err
+	}
+	return redisconn.WrapError("replicate the state of the sink", s.confirmReplicas(ctx, StateKey(s.keys, sink)))
 }
 
 // Resume makes a paused or disabled sink active on all nodes within about a second. It reports whether the sink was
 // disabled.
 func (s *States) Resume(ctx context.Context, sink string) (wasDisabled bool, err error) {
-	n, err := s.runReplicated(ctx, resumeScript, []string{StateKey(s.keys, sink)}).Int()
+	n, err := s.run(ctx, resumeScript, []string{StateKey(s.keys, sink)}).Int()
 	if err != nil {
 		return false, redisconn.WrapError("resume sink", err)
 	}
@@ -98,7 +106,7 @@ func (s *States) Resume(ctx context.Context, sink string) (wasDisabled bool, err
 	if err := s.clearFailures(ctx, sink); err != nil {
 		return n == 1, err
 	}
-	return n == 1, s.signalChange(ctx)
+	return n == 1, s.finishChange(ctx, sink)
 }
 
 // DisableResult is the result of [States.Disable].
@@ -117,23 +125,23 @@ func (s *States) Disable(
 	ctx context.Context, sink, reason, fingerprint string, since time.Time,
 ) (DisableResult, error) {
 	keys := []string{StateKey(s.keys, sink)}
-	n, err := s.runReplicated(ctx, disableScript, keys, reason, since.UTC().Format(time.RFC3339), fingerprint).Int()
+	n, err := s.run(ctx, disableScript, keys, reason, since.UTC().Format(time.RFC3339), fingerprint).Int()
 	if err != nil {
 		return DisableUnchanged, redisconn.WrapError("disable sink", err)
 	}
-	return DisableResult(n), s.signalChange(ctx)
+	return DisableResult(n), s.finishChange(ctx, sink)
 }
 
 // Enable enables a sink that is disabled with this fingerprint. It reports whether this call did so.
 func (s *States) Enable(ctx context.Context, sink, fingerprint string) (bool, error) {
-	n, err := s.runReplicated(ctx, enableScript, []string{StateKey(s.keys, sink)}, fingerprint).Int()
+	n, err := s.run(ctx, enableScript, []string{StateKey(s.keys, sink)}, fingerprint).Int()
 	if err != nil {
 		return false, redisconn.WrapError("enable sink", err)
 	}
 	if err := s.clearFailures(ctx, sink); err != nil {
 		return n == 1, err
 	}
-	return n == 1, s.signalChange(ctx)
+	return n == 1, s.finishChange(ctx, sink)
 }
 
 // SignalChange makes all nodes check all sinks within about a second.

@@ -40,10 +40,10 @@ func New(client redis.UniversalClient, keys keyspace.Space) *Store {
 	return newStore(db{client: client, keys: keys})
 }
 
-// NewReplicated is like New. In addition, what replaces an entry of a queue, and the changes of operators, reach the minimum
-// number of replicas first; see [redisconn.Conn.WithReplication].
+// NewReplicated is like New. In addition, what replaces an entry of a queue, erasures, and changes of the state of a sink have to
+// reach the minimum number of replicas; see [redisconn.Conn.AwaitReplicasOf].
 func NewReplicated(conn *redisconn.Conn, keys keyspace.Space) *Store {
-	return newStore(db{client: conn.Commands(), keys: keys, replicate: conn.WithReplication})
+	return newStore(db{client: conn.Commands(), keys: keys, awaitReplicas: conn.AwaitReplicasOf})
 }
 
 func newStore(d db) *Store {
@@ -57,27 +57,35 @@ func newStore(d db) *Store {
 
 // db is the connection that all stores share.
 type db struct {
-	client    redis.UniversalClient
-	keys      keyspace.Space
-	replicate func(ctx context.Context, key string, write func(redisconn.Runner) error) error // nil if not needed
+	client        redis.UniversalClient
+	keys          keyspace.Space
+	awaitReplicas func(ctx context.Context, key string) error // nil if not needed
 }
 
-// runReplicated runs a script, and waits until enough replicas have its changes. In a cluster, a queue can be on another server
-// than what replaces its entries. Without this, a failover of one of them could lose a delivery.
+// runReplicated runs a script for an entry of a queue, and waits until enough replicas have its changes. In a cluster, a queue can
+// be on another server than the replacement of its entries. Without this, a failover of one of them could lose a delivery. The script
+// may be repeated after an error.
 func (d db) runReplicated(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
-	if d.replicate == nil {
-		return script.Run(ctx, d.client, keys, args...)
-	}
-	var cmd *redis.Cmd
-	err := d.replicate(ctx, keys[0], func(r redisconn.Runner) error {
-		cmd = script.Run(ctx, r, keys, args...)
-		return cmd.Err()
-	})
-	if err != nil {
-		cmd = redis.NewCmd(ctx)
-		cmd.SetErr(err)
+	cmd := script.Run(ctx, d.client, keys, args...)
+	if cmd.Err() == nil {
+		if err := d.confirmReplicas(ctx, keys[0]); err != nil {
+			cmd.SetErr(err)
+		}
 	}
 	return cmd
+}
+
+// run runs a script.
+func (d db) run(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
+	return script.Run(ctx, d.client, keys, args...)
+}
+
+// confirmReplicas waits until enough replicas have all earlier changes of the server of a key.
+func (d db) confirmReplicas(ctx context.Context, key string) error {
+	if d.awaitReplicas == nil {
+		return nil
+	}
+	return d.awaitReplicas(ctx, key)
 }
 
 // retryKeys returns the keys that every script of the retry queue expects, with the script's own keys between them.

@@ -1,4 +1,4 @@
--- Remove the newest entries of accounts from a page of a queue, except those that a consumer of a group has read.
+-- Remove the newest entries of accounts from a page of a queue, but no entry that a consumer of a group has read.
 -- KEYS: queue. ARGV: last ID of the page, maximum size of the page, maximum number of removed entries; then each account
 -- and its maximum number of removed entries.
 -- Returns the last ID of the page before, or '' if there is none; then ID and values of the fields id, topic, hub and
