@@ -67,6 +67,15 @@ func TestCooldown_AllNodesWithoutRate(t *testing.T) {
 	if diff := until.Sub(want).Abs(); until.IsZero() || diff > time.Second {
 		t.Errorf("another node is throttled until %s, want %s", until, want)
 	}
+	// The times of a former rate are no cooldown.
+	former := store.RateLimit{Rate: relay.Rate{Count: 1, Per: time.Hour}, Burst: 5}
+	if _, err := e.store.Rates.Take(t.Context(), "former", former, 5); err != nil {
+		t.Fatal(err)
+	}
+	request := store.PollRequest{Sink: "former", WithState: true, CooldownName: "former", Lease: time.Minute}
+	if r := e.store.Retries.Poll(t.Context(), []store.PollRequest{request})[0]; r.Cooldown != 0 || r.Err != nil {
+		t.Errorf("a sink without its former rate: got a cooldown of %s, %v, want none", r.Cooldown, r.Err)
+	}
 }
 
 // Other nodes follow through Redis if the sink has a rate.

@@ -19,8 +19,8 @@ const (
 	minPostponedDelay  = 10 * time.Second
 	maxPostponedDelay  = 10 * time.Minute
 	postponedPerMinute = 5000
-	// maxRemembered is the number of postponed and failed deliveries that become due when the destination recovers. Further ones wait until
-	// their delay ends.
+	// maxRemembered is the number of postponed and failed deliveries that become due when the destination recovers. Further ones
+	// wait until their delay ends.
 	maxRemembered = 20_000
 	// purgeInterval is the minimum time between two searches for deliveries that are due anyway.
 	purgeInterval = time.Second

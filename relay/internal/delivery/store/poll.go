@@ -55,7 +55,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 	claims := make([]*redis.Cmd, len(requests))
 	states := make([]*redis.MapStringStringCmd, len(requests))
 	failing := make([]*redis.IntCmd, len(requests))
-	cooldowns := make([]*redis.StringCmd, len(requests))
+	cooldowns := make([]*redis.SliceCmd, len(requests))
 	digests := make([]*redis.ZSliceCmd, len(requests))
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := rt.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -68,7 +68,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 				failing[i] = pipe.Exists(ctx, FailureStartKey(rt.keys, q.Sink))
 			}
 			if q.WithState && q.CooldownName != "" {
-				cooldowns[i] = pipe.HGet(ctx, RateKey(rt.keys, q.CooldownName), "rest")
+				cooldowns[i] = pipe.HMGet(ctx, RateKey(rt.keys, q.CooldownName), "rest") // without the error of HGET for no cooldown
 			}
 		}
 		return nil
@@ -141,12 +141,15 @@ func pollTime(q *PollRequest, leaseEnd string) (int64, error) {
 	return int64(math.Ceil(end)) - q.Lease.Milliseconds(), nil
 }
 
-// addCooldown sets Cooldown from the end of a cooldown, in unix microseconds, or "".
-func (r *PollResult) addCooldown(q *PollRequest, end, leaseEnd string) {
+// addCooldown sets Cooldown from the stored end of a cooldown, in unix microseconds, if there is one.
+func (r *PollResult) addCooldown(q *PollRequest, stored []any, leaseEnd string) {
+	if len(stored) != 1 || stored[0] == nil {
+		return
+	}
 	now, err := pollTime(q, leaseEnd)
-	until, _ := strconv.ParseInt(end, 10, 64)
-	if err == nil {
-		r.Cooldown = max(0, time.Duration(until)*time.Microsecond-time.Duration(now)*time.Millisecond)
+	end, endErr := strconv.ParseInt(fmt.Sprint(stored[0]), 10, 64)
+	if err == nil && endErr == nil {
+		r.Cooldown = max(0, time.Duration(end)*time.Microsecond-time.Duration(now)*time.Millisecond)
 	}
 }
 

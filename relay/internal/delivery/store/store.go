@@ -41,9 +41,9 @@ func New(client redis.UniversalClient, keys keyspace.Space) *Store {
 }
 
 // NewReplicated is like New. In addition, what replaces an entry of a queue, erasures, and changes of the state of a sink have to
-// reach the minimum number of replicas; see [redisconn.Conn.AwaitReplicasOf].
+// reach the minimum number of replicas; see [redisconn.Options.MinReplicas].
 func NewReplicated(conn *redisconn.Conn, keys keyspace.Space) *Store {
-	return newStore(db{client: conn.Commands(), keys: keys, awaitReplicas: conn.AwaitReplicasOf})
+	return newStore(db{client: conn.Commands(), keys: keys, conn: conn})
 }
 
 func newStore(d db) *Store {
@@ -57,20 +57,24 @@ func newStore(d db) *Store {
 
 // db is the connection that all stores share.
 type db struct {
-	client        redis.UniversalClient
-	keys          keyspace.Space
-	awaitReplicas func(ctx context.Context, key string) error // nil if not needed
+	client redis.UniversalClient
+	keys   keyspace.Space
+	conn   *redisconn.Conn // nil if no write waits for replicas
 }
 
-// runReplicated runs a script for an entry of a queue, and waits until enough replicas have its changes. In a cluster, a queue can
-// be on another server than the replacement of its entries. Without this, a failover of one of them could lose a delivery. The script
-// may be repeated after an error.
+// runReplicated runs a script for an entry of a queue, and waits on the same connection until enough replicas have its changes. In
+// a cluster, a queue can be on another server than the replacement of its entries. Without this, a failover of one of them
+// could lose a delivery. The script may be repeated after an error.
 func (d db) runReplicated(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
-	cmd := script.Run(ctx, d.client, keys, args...)
-	if cmd.Err() == nil {
-		if err := d.confirmReplicas(ctx, keys[0]); err != nil {
-			cmd.SetErr(err)
-		}
+	if d.conn == nil {
+		return d.run(ctx, script, keys, args...)
+	}
+	cmd := redis.NewCmd(ctx)
+	if err := d.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) error {
+		cmd = script.Run(ctx, r, keys, args...)
+		return cmd.Err()
+	}); err != nil {
+		cmd.SetErr(err)
 	}
 	return cmd
 }
@@ -82,10 +86,10 @@ func (d db) run(ctx context.Context, script *redis.Script, keys []string, args .
 
 // confirmReplicas waits until enough replicas have all earlier changes of the server of a key.
 func (d db) confirmReplicas(ctx context.Context, key string) error {
-	if d.awaitReplicas == nil {
+	if d.conn == nil {
 		return nil
 	}
-	return d.awaitReplicas(ctx, key)
+	return d.conn.AwaitReplicasOf(ctx, key)
 }
 
 // retryKeys returns the keys that every script of the retry queue expects, with the script's own keys between them.
