@@ -99,7 +99,7 @@ func (c *Catalog) DescribeUnknown(topic string) (text, nearest string) {
 // topicSuggestion returns the end of an error text about an unknown topic or pattern.
 func topicSuggestion(name string) string {
 	if name == "" {
-		return `; "hubrelay topics" lists all`
+		return "; 'hubrelay topics' lists all"
 	}
 	return "; the nearest topic is " + name
 }

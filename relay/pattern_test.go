@@ -111,7 +111,7 @@ func TestCatalog_CheckPatterns(t *testing.T) {
 			`hubrelay.deadletter.created`,
 		"hubrely.*": `topic pattern "hubrely.*" matches no topic; the nearest topic is ` +
 			`hubrelay.sink.disabled`,
-		"zzz.*": `topic pattern "zzz.*" matches no topic; "hubrelay topics" lists all`,
+		"zzz.*": `topic pattern "zzz.*" matches no topic; 'hubrelay topics' lists all`,
 		"a b": `topic pattern "a b" has the character ' '; use a-z, 0-9, dot, underscore, ` +
 			`hyphen, * and a leading !`,
 	} {

@@ -241,7 +241,7 @@ func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for topic, want := range map[string]string{
 		"container.craeted": `; the nearest topic is container.created`,
-		"nothing.like.it":   `; "hubrelay topics" lists all`,
+		"nothing.like.it":   `; 'hubrelay topics' lists all`,
 		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: ` +
 			`topics that start with "hubrelay." are reserved for the relay`,
 	} {

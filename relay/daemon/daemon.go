@@ -7,6 +7,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -119,6 +120,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 		err = group.Wait(ctx)
 	}
 	if ctx.Err() != nil {
+		if err != nil && !errors.Is(err, context.Canceled) {
+			d.log.Warn("a component failed while the relay was stopping", "error", err)
+		}
 		err = nil // an interrupted start is not an error
 		d.log.Info("stopping", "grace", d.cfg.Server.ShutdownGrace.String())
 	}

@@ -92,7 +92,7 @@ func parseSigner(s string) (signer, error) {
 }
 
 // secretHint is the hint of errors about secrets.
-const secretHint = "make one with hubrelay keys new --webhook"
+const secretHint = "make one with 'hubrelay keys new --webhook'"
 
 // parseSecret returns the bytes of a secret. Its errors do not contain it.
 func parseSecret(s string) ([]byte, error) {
@@ -127,7 +127,7 @@ func parsePrivate(s string) (ed25519.PrivateKey, error) {
 		if !key.Equal(ed25519.PrivateKey(raw)) {
 			return nil, errors.New(
 				"has a private key after whsk_ whose second half is not its public key: copy it again, or create " +
-					"another with hubrelay keys new --webhook --ed25519",
+					"another with 'hubrelay keys new --webhook --ed25519'",
 			)
 		}
 		return key, nil

@@ -146,7 +146,7 @@ func (ex *Explainer) newKeyError(name string) *relay.Error {
 	if ex.opts.Keys.HasSecret(name) {
 		return relay.NewError(relay.CodeNoKey, "this is the secret of a key: use the name of the key")
 	}
-	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200))+"; see hubrelay keys list")
+	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200))+"; 'hubrelay keys list' shows all keys")
 }
 
 // ExplainStream returns which of the newest events a client would see on a stream, and why not the others. A client

@@ -18,7 +18,7 @@ func TestAdmin_Errors(t *testing.T) {
 	for text, want := range map[string]string{
 		"admin: {listen: '127.0.0.1:9090'}": "admin.listen: is " +
 			"a TCP address and requires admin.tokens; remove admin.listen to use a unix socket, or add a token " +
-			"with hubrelay keys new --admin",
+			"with 'hubrelay keys new --admin'",
 		"admin: {listen: '127.0.0.1:9090', tokens: [" + token +
 			"]}": "admin.listen: is also the address of another listener",
 		"admin: {listen: '127.0.0.1:8080', tokens: [" + token +

@@ -186,7 +186,7 @@ type Notifications struct {
 type Auth struct {
 	TokenTTL  time.Duration `koanf:"token_ttl" doc:"Lifetime of a stream token, 1s to 1h."`
 	StreamTTL time.Duration `koanf:"stream_ttl" doc:"Maximum age of a token that event streams keep alive, 1m to 720h."`
-	Keys      []Key         `koanf:"keys" doc:"API keys; create one with hubrelay keys new."`
+	Keys      []Key         `koanf:"keys" doc:"API keys; create one with 'hubrelay keys new'."`
 	JWT       JWT           `koanf:"jwt" doc:"JSON Web Tokens that are accepted like API keys."`
 	Forward   Forward       `koanf:"forward" doc:"Endpoint that verifies other credentials."`
 	MTLS      MTLS          `koanf:"mtls" doc:"Client certificates."`

@@ -169,7 +169,7 @@ func TestLoad_EnvironmentErrors(t *testing.T) {
 func TestLoad_MissingFile(t *testing.T) {
 	_, err := config.Load("testdata/none/hubrelay.yaml", nil, kinds())
 	want := "testdata/none/hubrelay.yaml: cannot be read: no such file or directory; name a configuration file " +
-		"with -c, or write one with hubrelay init"
+		"with -c, or write one with 'hubrelay init'"
 	if err == nil || err.Error() != want {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}

@@ -19,7 +19,7 @@ func details() map[string]string {
 		"Server.public_url":      "The form is http(s)://host[:port][/path]. If empty, it is taken from the request.",
 		"Server.allowed_origins": "Each is https://host[:port], or * for all. The own host is always allowed.",
 		"Admin.listen":           "It requires tokens. If empty, the listener is the unix socket admin.sock in redis.data_dir.",
-		"Admin.tokens":           "Create a token with hubrelay keys new --admin.",
+		"Admin.tokens":           "Create a token with 'hubrelay keys new --admin'.",
 		"AdminToken.role":        "viewer reads; operator also controls sinks and dead letters; admin may do everything.",
 		"Redis.url": "redis://, rediss://, unix://, redis+sentinel://, redis+cluster:// or memory:. If empty, the " +
 			"relay starts an embedded redis-server.",
@@ -40,7 +40,7 @@ func details() map[string]string {
 		"Websocket.max_connections":  "0 derives the limit from the limit of open files, minus a reserve.",
 		"Compression.enabled":        "Event streams (SSE) are not compressed.",
 		"Compression.cpu":            "Further messages are sent uncompressed.",
-		"Notifications.extra_topics": "The command hubrelay topics lists the built-in ones.",
+		"Notifications.extra_topics": "'hubrelay topics' lists the built-in ones.",
 		"Auth.token_ttl":             "A token of an event stream is valid for the same time after the stream has ended.",
 		"Auth.stream_ttl": "The client of an event stream reconnects with its token up to this age. Then the stream " +
 			"ends, and the client needs a new token.",

@@ -127,7 +127,7 @@ type loader struct {
 func (l *loader) load(path string, environ []string) (*Config, error) {
 	file := &yamldoc.Value{Shape: yamldoc.Null}
 	if path != "" {
-		if file = l.Read(path, "name a configuration file with -c, or write one with hubrelay init"); file == nil {
+		if file = l.Read(path, "name a configuration file with -c, or write one with 'hubrelay init'"); file == nil {
 			return nil, nil
 		}
 	}

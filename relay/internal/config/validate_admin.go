@@ -23,7 +23,7 @@ func (l *loader) checkAdmin(c *Config) {
 	switch {
 	case len(a.Tokens) == 0 && !l.HasErrors("admin.tokens"):
 		l.Error("admin.listen", "is a TCP address and requires admin.tokens",
-			"remove admin.listen to use a unix socket, or add a token with hubrelay keys new --admin")
+			"remove admin.listen to use a unix socket, or add a token with 'hubrelay keys new --admin'")
 	case (a.Listen == c.Server.Listen || a.Listen == c.Health.Listen) && !isAnyPort(a.Listen):
 		l.Error("admin.listen", "is also the address of another listener", "give each listener its own port")
 	case !isLoopback(a.Listen) && !a.TLS.Enabled():
@@ -42,7 +42,7 @@ func (l *loader) checkAdminTokens(tokens []AdminToken) {
 		}
 		digest, err := t.Digest()
 		if err != nil {
-			l.Error(path+".token_file", err.Error(), "make a token with hubrelay keys new --admin")
+			l.Error(path+".token_file", err.Error(), "make a token with 'hubrelay keys new --admin'")
 			continue
 		}
 		if first, ok := names[t.Name]; ok {
@@ -70,5 +70,5 @@ func (l *loader) checkAdminToken(path string, t AdminToken) {
 	if t.Role == "" {
 		l.Error(path+".role", "is missing", "choose viewer, operator or admin")
 	}
-	l.checkCredential(path, t.credential(), "make a token with hubrelay keys new --admin")
+	l.checkCredential(path, t.credential(), "make a token with 'hubrelay keys new --admin'")
 }

@@ -23,7 +23,7 @@ func (l *loader) checkKeys(a *Auth, catalog *relay.Catalog) {
 	keys := a.Keys
 	if _, given := l.Origins["auth.keys"]; !given && len(keys) == 0 && !a.JWT.Enabled() && a.Forward.URL == "" {
 		l.Error("auth.keys", "is missing, so no client could connect",
-			"make a key with hubrelay keys new, or write [] to create keys in the running relay")
+			"make a key with 'hubrelay keys new', or write [] to create keys in the running relay")
 		return
 	}
 	names, digests := map[string]int{}, map[[32]byte]int{}
@@ -47,7 +47,7 @@ func (l *loader) checkKeys(a *Auth, catalog *relay.Catalog) {
 		}
 		digest, err := k.SHA256()
 		if err != nil {
-			l.Error(path+".key_file", err.Error(), "make a key with hubrelay keys new")
+			l.Error(path+".key_file", err.Error(), "make a key with 'hubrelay keys new'")
 			continue
 		}
 		if first, twice := digests[digest]; twice {
@@ -78,7 +78,7 @@ func (l *loader) checkAPIKey(path string, k Key) {
 	switch c := k.credential(); {
 	case broken:
 	case k.SAN == "":
-		l.checkCredential(path, c, "make a key with hubrelay keys new")
+		l.checkCredential(path, c, "make a key with 'hubrelay keys new'")
 	case c.text+c.file+c.hash != "":
 		l.Error(path+".san", "conflicts with the secret of the key", "use two keys, one with san and one with a secret")
 	}

@@ -64,10 +64,10 @@ func (s securityCheck) warnWeakCredential(path string, c credential) {
 	switch {
 	case text == "":
 	case isCommonSecret(text):
-		s.Warn(at, "is easy to guess", "make a random one with hubrelay keys new")
+		s.Warn(at, "is easy to guess", "make a random one with 'hubrelay keys new'")
 	case len(text) < strongKeyLength:
 		s.Warn(at, fmt.Sprintf("has fewer than %d characters", strongKeyLength),
-			"make a random one with hubrelay keys new")
+			"make a random one with 'hubrelay keys new'")
 	}
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrImportSuperseded is returned if another import started later. The later import wins.
-var ErrImportSuperseded = errors.New("a later import has replaced this one; check with hubrelay inventory list, " +
+var ErrImportSuperseded = errors.New("a later import has replaced this one; check with 'hubrelay inventory list', " +
 	"and import again if required")
 
 // RejectedError reports that a valid inventory cannot be imported at present.

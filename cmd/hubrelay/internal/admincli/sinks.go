@@ -150,7 +150,7 @@ func sinkProblem(s *adminapi.Sink) string {
 	case s.State == adminapi.SinkActive:
 		return ""
 	case s.State == adminapi.SinkDisabled:
-		return s.Reason + "; 'hubrelay sinks resume' enables it"
+		return "disabled: " + shortError(s.Reason) + "; fix the destination, then 'hubrelay sinks resume' enables it"
 	case s.State == adminapi.SinkDown:
 		return s.Reason + ", next attempt at " + formatTime(s.NextAttemptAt) + "; 'hubrelay sinks resume' starts it now"
 	case s.State == adminapi.SinkThrottled:
@@ -161,7 +161,7 @@ func sinkProblem(s *adminapi.Sink) string {
 
 // lastSinkFailure describes the last failure if it may still be relevant.
 func lastSinkFailure(s *adminapi.Sink) string {
-	if s.LastErrorAt.IsZero() || s.LastError == "" || !s.Configured ||
+	if s.LastErrorAt.IsZero() || s.LastError == "" || !s.Configured || s.State == adminapi.SinkDisabled ||
 		s.LastSuccessAt.After(s.LastErrorAt) && s.Retrying == 0 {
 		return ""
 	}

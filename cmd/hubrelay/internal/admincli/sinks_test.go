@@ -79,6 +79,7 @@ func TestLastSinkFailure(t *testing.T) {
 			func(s *adminapi.Sink) { s.LastSuccessAt, s.Retrying = at(time.Hour), 1 }, want,
 		},
 		{"removed", func(s *adminapi.Sink) { s.Configured = false }, ""},
+		{"disabled, with the error as the reason", func(s *adminapi.Sink) { s.State = adminapi.SinkDisabled }, ""},
 		{"no failure", func(s *adminapi.Sink) { s.LastError, s.LastErrorAt = "", time.Time{} }, ""},
 	} {
 		s := failed
@@ -98,7 +99,7 @@ func TestSinkNotes(t *testing.T) {
 		Name: "billing", Configured: true, State: adminapi.SinkDisabled, Reason: "status 410", Dropped: 50,
 	}
 	got := strings.Join(sinkNotes(&s), "\n")
-	want := "billing: status 410; 'hubrelay sinks resume' enables it\n" +
+	want := "billing: disabled: status 410; fix the destination, then 'hubrelay sinks resume' enables it\n" +
 		"billing: 50 dropped so far because the backlog or Redis was full; fix the destination, raise backlog, " +
 		"or give Redis more memory"
 	if got != want {

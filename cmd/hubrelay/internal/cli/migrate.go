@@ -93,7 +93,7 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 	show.clearBar()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("interrupted: the job continues; see hubrelay jobs show %s --wait", term.Sanitize(id))
+		return fmt.Errorf("interrupted: the job continues; see 'hubrelay jobs show %s --wait'", term.Sanitize(id))
 	case err != nil:
 		return err
 	}

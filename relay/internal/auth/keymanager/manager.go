@@ -220,7 +220,7 @@ func newKeyError(name string, err error) error {
 	case errors.Is(err, keystore.ErrExists), errors.Is(err, keystore.ErrTooMany), errors.Is(err, keystore.ErrConflict):
 		return relay.NewError(relay.CodeInvalidState, name+": "+err.Error())
 	case errors.Is(err, keystore.ErrNotFound):
-		return relay.NewError(relay.CodeNoKey, name+": "+err.Error()+"; see hubrelay keys list")
+		return relay.NewError(relay.CodeNoKey, name+": "+err.Error()+"; 'hubrelay keys list' shows all keys")
 	default:
 		return err
 	}
