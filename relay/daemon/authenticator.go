@@ -67,14 +67,6 @@ func (d *Daemon) newExplainer(s *stores, events access.Events) *access.Explainer
 	return access.NewExplainer(opts)
 }
 
-// loadChanges loads the changes of credentials that nodes have recorded.
-func (a *authentication) loadChanges(ctx context.Context, changes *forward.ChangeStore) error {
-	if a.forward == nil {
-		return nil
-	}
-	return changes.Load(ctx, a.forward)
-}
-
 // changesReloadDelay is the time after which a node loads the changes again. Other nodes record a change shortly after they have
 // read it from the log.
 const changesReloadDelay = 10 * time.Second
@@ -82,7 +74,7 @@ const changesReloadDelay = 10 * time.Second
 // reloadChanges loads the changes again once, and then waits for the end of ctx.
 func (a *authentication) reloadChanges(ctx context.Context, changes *forward.ChangeStore, streams *clients.Server) error {
 	for await.Duration(ctx, changesReloadDelay) {
-		if a.loadChanges(ctx, changes) == nil { // otherwise Redis does not respond, which others log
+		if changes.Load(ctx, a.forward) == nil { // otherwise Redis does not respond, which others log
 			streams.RecheckKeys()
 			<-ctx.Done()
 		}

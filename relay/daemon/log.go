@@ -55,12 +55,13 @@ func (d *Daemon) startLog(
 		Log: d.log.With("component", "inbox"), Observer: d.metrics,
 	})
 	log.Start(ctx, "inbox", inbox.Run)
-	if d.authentication.forward != nil {
-		log.Start(ctx, "credential changes", func(ctx context.Context) error {
-			return d.authentication.reloadChanges(ctx, s.changes, streams)
-		})
+	if d.authentication.forward == nil {
+		return nil
 	}
-	return d.authentication.loadChanges(ctx, s.changes)
+	log.Start(ctx, "credential changes", func(ctx context.Context) error {
+		return d.authentication.reloadChanges(ctx, s.changes, streams)
+	})
+	return s.changes.Load(ctx, d.authentication.forward)
 }
 
 // logRetention returns the retention of one partition. By default the log gets half of the memory of Redis, so one

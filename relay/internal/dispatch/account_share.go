@@ -22,7 +22,6 @@ const headroomShare = 16
 // accountShare limits the entries of one account in the queue of a sink, so that no account can push those of others
 // out. An account that uses the queue alone has no limit, and neither have notifications without an account.
 type accountShare struct {
-	percent int
 	// limit is the maximum number of entries of an account. 0 is no limit. backlog is the
 	// maximum of all accounts together.
 	limit, backlog int64
@@ -44,19 +43,9 @@ type accountShare struct {
 }
 
 func newAccountShare(backlog int64, percent int) accountShare {
-	s := accountShare{
-		percent: percent, counts: make(map[string]int64), mustCount: true, droppedOf: make(map[string]bool),
-	}
-	s.setBacklog(backlog)
-	return s
-}
-
-// setBacklog changes the maximum of all accounts together.
-func (s *accountShare) setBacklog(backlog int64) {
-	if backlog != s.backlog {
-		// With a lower limit, entries of others may be next to be dropped.
-		s.mustCountNow = s.mustCountNow || backlog < s.backlog || s.backlog == 0
-		s.backlog, s.limit, s.mustCount = backlog, shareLimit(backlog, s.percent), true
+	return accountShare{
+		limit: shareLimit(backlog, percent), backlog: backlog, counts: make(map[string]int64), mustCount: true,
+		droppedOf: make(map[string]bool),
 	}
 }
 

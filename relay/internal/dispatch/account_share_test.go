@@ -45,10 +45,16 @@ func TestAccountShare(t *testing.T) {
 			t.Errorf("%s: another account was rejected", name)
 		}
 	}
-	unlimited := newAccountShare(0, 50)
-	for range 100 {
-		if !unlimited.admit("a") {
-			t.Fatal("an entry was rejected without a limit")
+	for name, unlimited := range map[string]accountShare{
+		"no backlog": newAccountShare(0, 50), "a share of 100 percent": newAccountShare(20, 100),
+	} {
+		for range 100 {
+			if !unlimited.admit("a") || !unlimited.admit("b") {
+				t.Fatalf("%s: an entry was rejected", name)
+			}
+		}
+		if unlimited.mustCountNow {
+			t.Errorf("%s: the queue must be counted before each entry", name)
 		}
 	}
 }

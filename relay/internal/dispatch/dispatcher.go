@@ -148,11 +148,9 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 	for i, s := range list {
 		d.sinks = append(d.sinks, s.Name)
 		d.backlogs = append(d.backlogs, partitionShare(s.Backlog, d.opts.Partitions))
-		share, ok := former[s.Name]
-		if ok && share.percent == s.AccountShare { // counting hundreds of queues again would delay all sinks
-			share.setBacklog(d.backlogs[i])
-		} else {
-			share = newAccountShare(d.backlogs[i], s.AccountShare)
+		share := newAccountShare(d.backlogs[i], s.AccountShare)
+		if f, ok := former[s.Name]; ok && f.limit == share.limit && f.backlog == share.backlog {
+			share = f // counting hundreds of queues again would delay all sinks
 		}
 		d.shares = append(d.shares, share)
 		size, ok := formerSizes[s.Name]

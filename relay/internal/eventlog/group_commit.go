@@ -100,7 +100,7 @@ func (c *groupCommit) writeLoop(ctx context.Context) {
 func (l *Log) flushBatch(ctx context.Context, batch []entry) {
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	errs := make([]error, len(batch))
+	var errs []error // nil if nothing was sent
 	err := l.conn.WithReplication(ctx, batch[0].log, func(r redisconn.Runner) error {
 		errs = writeSingles(ctx, r, batch)
 		if slices.Contains(errs, nil) {
@@ -108,8 +108,12 @@ func (l *Log) flushBatch(ctx context.Context, batch []entry) {
 		}
 		return errs[0]
 	})
-	for i := range batch {
-		batch[i].done <- cmp.Or(errs[i], err)
+	for i, e := range batch {
+		if errs != nil {
+			e.done <- cmp.Or(errs[i], err)
+		} else {
+			e.done <- err
+		}
 	}
 }
 

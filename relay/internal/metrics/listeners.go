@@ -16,7 +16,7 @@ type listenerMetrics struct {
 
 func newListenerMetrics(registry *prometheus.Registry) listenerMetrics {
 	l := listenerMetrics{
-		open: gauges("listener_connections", "Open TCP connections, including those of stream clients, by listener (server, health, admin).",
+		open: gauges("listener_connections", "Open TCP connections, including the connections of stream clients, by listener (server, health, admin).",
 			"listener"),
 		rejected: counters("listener_connections_rejected_total",
 			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip, blocked).",

@@ -226,7 +226,7 @@ func (s *jobStore) recentJobs(ctx context.Context) ([]storedJobID, error) {
 	}
 	var list []storedJobID
 	for p := range replies {
-		for _, id := range append(replies[p].Val(), active[p].Val()...) {
+		for _, id := range slices.Concat(replies[p].Val(), active[p].Val()) {
 			list = append(list, storedJobID{id, p})
 		}
 	}

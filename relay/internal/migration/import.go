@@ -77,9 +77,9 @@ var (
 // servers.
 //
 // Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, remove the
-// destination of a running job, or change the settings of the servers of a job that has begun. A job that begins during the import
-// may still get new settings. Of concurrent imports, the one that started last wins, and the others
-// return [ErrImportSuperseded]. To complete an interrupted import, import the same content again.
+// destination of a running job, or change the settings of the servers of a job that has begun. A job that begins during the
+// import may still get new settings. Of concurrent imports, the one that started last wins, and the others return
+// [ErrImportSuperseded]. To complete an interrupted import, import the same content again.
 func (inv *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	f, err := inv.withOperatorServers(f)
 	if err != nil {

@@ -11,6 +11,16 @@ import (
 // replicaWaitTimeout is the maximum time to wait for replicas. It is well below the timeout of a reply.
 const replicaWaitTimeout = time.Second
 
+// NextVersionLua defines next_version(former) for scripts. former is false if there is no version yet. The next version is the time
+// in milliseconds, or one more than the former. So it does not repeat after a failover that loses the latest changes.
+const NextVersionLua = `
+local function next_version(former)
+  local t = redis.call('TIME')
+  local version = math.max(tonumber(former or 0) + 1, t[1] * 1000 + math.floor(t[2] / 1000))
+  return string.format('%.0f', version)
+end
+`
+
 // Runner is a client or one of its connections.
 type Runner interface {
 	redis.Cmdable

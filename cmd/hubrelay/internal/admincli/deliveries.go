@@ -38,8 +38,8 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 		Short: "List the deliveries of a sink, or of all sinks",
 		Long: `Lists deliveries by state:
 
-  retrying   failed, replayed, postponed, or after another delivery with the same ordering key; NEXT ATTEMPT is
-             empty during an attempt
+  retrying   failed, replayed, postponed, or after another delivery with the same ordering key; NEXT ATTEMPT is empty
+             during an attempt
   waiting    in the queue of the sink; an open digest is one line, and is sent at NEXT ATTEMPT
   dead       dead letters; ATTEMPTS includes replays
   dropped    dropped by an operator, or because the account had used its share of the backlog; ERROR is operator or
@@ -48,8 +48,8 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 
 'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
 dropped come from the history, which is limited by history in the configuration. LAST ATTEMPT is the time since the last
-attempt, and NEXT ATTEMPT the time until the next. --since compares the time of the last
-attempt, or that of the event if there was none. A replayed event can have several lines.`,
+attempt, and NEXT ATTEMPT the time until the next. --since compares the time of the last attempt, or the time of the event
+if there was none. A replayed event can have several lines.`,
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
   hubrelay deliveries list billing --since 1d -o jsonl | jq -r .event_id`,

@@ -42,7 +42,7 @@ var (
 //go:embed scripts/replace.lua
 var replaceSource string
 
-var replaceScript = redisconn.NewScript(replaceSource)
+var replaceScript = redisconn.NewScript(redisconn.NextVersionLua + replaceSource)
 
 // Store is the keys in Redis. It may be used concurrently.
 type Store struct {

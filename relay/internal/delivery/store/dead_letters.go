@@ -183,11 +183,13 @@ func (d *DeadLetters) Add(
 ) (dropped int64, held bool, err error) {
 	keys := d.retryKeys(c.Sink, DeadLettersKey(d.keys, c.Sink), DeadLetterIndexKey(d.keys, c.Sink))
 	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
-	run := d.runReplicated
-	if c.LeaseEnd != "" { // all its keys are on one server, and the claim cannot be used twice
-		run = d.run
+	var reply *redis.Cmd
+	if c.LeaseEnd == "" {
+		reply = d.runReplicated(ctx, addDeadLetterScript, keys, args...)
+	} else { // all keys are on one server, and a repetition would find no claim
+		reply = addDeadLetterScript.Run(ctx, d.client, keys, args...)
 	}
-	dropped, err = run(ctx, addDeadLetterScript, keys, args...).Int64()
+	dropped, err = reply.Int64()
 	if err != nil {
 		return 0, false, redisconn.WrapError("store dead letter", err)
 	}

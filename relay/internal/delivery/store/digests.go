@@ -82,7 +82,7 @@ func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 	}
 	n := newNotification(e.Notification)
 	// It does not wait for replicas, because a repetition after the digest was sealed would add the notification twice.
-	reply, err := d.run(ctx, addToDigestScript, d.digestKeys(sink, e.Group),
+	reply, err := addToDigestScript.Run(ctx, d.client, d.digestKeys(sink, e.Group),
 		onlyIfWaiting, e.Group, e.Wait.Milliseconds(), NewDeliveryID(e.ArrivedAt), shared,
 		e.MaxListed, maxDigestBytes, digestDedupSize,
 		n.ID, n.Topic, e.ArrivedAt.UnixMilli(), e.ArrivedAt.UTC().Format(time.RFC3339Nano), n.appendFields(nil),

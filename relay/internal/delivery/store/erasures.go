@@ -22,7 +22,7 @@ type Erasures struct{ db }
 // Add records that an account is erased, with the notifications that were stored until now. It returns the time by the clock of
 // Redis. All nodes learn it within about a second. Add also works on a full Redis.
 func (e Erasures) Add(ctx context.Context, account string) (now time.Time, err error) {
-	ms, err := e.run(ctx, addErasureScript, []string{ErasuresKey(e.keys)}, account).Int64()
+	ms, err := addErasureScript.Run(ctx, e.client, []string{ErasuresKey(e.keys)}, account).Int64()
 	if err != nil {
 		return time.Time{}, redisconn.WrapError("record the erasure of an account", err)
 	}

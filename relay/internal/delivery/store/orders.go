@@ -83,7 +83,7 @@ type Orders struct{ db }
 func (o *Orders) Hold(
 	ctx context.Context, sink string, d Scheduled, arrivedAt time.Time,
 ) (depth int64, held bool, err error) {
-	depth, err = o.run(ctx, holdScript, o.retryKeys(sink), d.ID, arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
+	depth, err = holdScript.Run(ctx, o.client, o.retryKeys(sink), d.ID, arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err == nil && depth >= 0 {
 		err = o.confirmReplicas(ctx, RetryKey(o.keys, sink))
 	}

@@ -49,7 +49,7 @@ var (
 	resumeSource string
 
 	pauseScript        = redisconn.NewScript(pauseSource)
-	signalChangeScript = redisconn.NewScript(signalChangeSource)
+	signalChangeScript = redisconn.NewScript(redisconn.NextVersionLua + signalChangeSource)
 	disableScript      = redisconn.NewScript(disableSource)
 	enableScript       = redisconn.NewScript(enableSource)
 	resumeScript       = redisconn.NewScript(resumeSource)
@@ -80,7 +80,7 @@ func (s *States) Get(ctx context.Context, sink string) (SinkState, error) {
 // configuration. Nodes follow within about a second and finish running attempts.
 func (s *States) Pause(ctx context.Context, sink string) error {
 	keys := []string{StateKey(s.keys, sink)}
-	err := s.run(ctx, pauseScript, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
+	err := pauseScript.Run(ctx, s.client, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
 	if err != nil {
 		return redisconn.WrapError("pause sink", err)
 	}
@@ -98,7 +98,7 @@ func (s *States) finishChange(ctx context.Context, sink string) error {
 // Resume makes a paused or disabled sink active on all nodes within about a second. It reports whether the sink was
 // disabled.
 func (s *States) Resume(ctx context.Context, sink string) (wasDisabled bool, err error) {
-	n, err := s.run(ctx, resumeScript, []string{StateKey(s.keys, sink)}).Int()
+	n, err := resumeScript.Run(ctx, s.client, []string{StateKey(s.keys, sink)}).Int()
 	if err != nil {
 		return false, redisconn.WrapError("resume sink", err)
 	}
@@ -125,7 +125,7 @@ func (s *States) Disable(
 	ctx context.Context, sink, reason, fingerprint string, since time.Time,
 ) (DisableResult, error) {
 	keys := []string{StateKey(s.keys, sink)}
-	n, err := s.run(ctx, disableScript, keys, reason, since.UTC().Format(time.RFC3339), fingerprint).Int()
+	n, err := disableScript.Run(ctx, s.client, keys, reason, since.UTC().Format(time.RFC3339), fingerprint).Int()
 	if err != nil {
 		return DisableUnchanged, redisconn.WrapError("disable sink", err)
 	}
@@ -134,7 +134,7 @@ func (s *States) Disable(
 
 // Enable enables a sink that is disabled with this fingerprint. It reports whether this call did so.
 func (s *States) Enable(ctx context.Context, sink, fingerprint string) (bool, error) {
-	n, err := s.run(ctx, enableScript, []string{StateKey(s.keys, sink)}, fingerprint).Int()
+	n, err := enableScript.Run(ctx, s.client, []string{StateKey(s.keys, sink)}, fingerprint).Int()
 	if err != nil {
 		return false, redisconn.WrapError("enable sink", err)
 	}

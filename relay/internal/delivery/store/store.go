@@ -67,7 +67,7 @@ type db struct {
 // could lose a delivery. The script may be repeated after an error.
 func (d db) runReplicated(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
 	if d.conn == nil {
-		return d.run(ctx, script, keys, args...)
+		return script.Run(ctx, d.client, keys, args...)
 	}
 	cmd := redis.NewCmd(ctx)
 	if err := d.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) error {
@@ -77,11 +77,6 @@ func (d db) runReplicated(ctx context.Context, script *redis.Script, keys []stri
 		cmd.SetErr(err)
 	}
 	return cmd
-}
-
-// run runs a script.
-func (d db) run(ctx context.Context, script *redis.Script, keys []string, args ...any) *redis.Cmd {
-	return script.Run(ctx, d.client, keys, args...)
 }
 
 // confirmReplicas waits until enough replicas have all earlier changes of the server of a key.

@@ -1,7 +1,7 @@
 -- Remove the newest entries of accounts from a page of a queue, but no entry that a consumer of a group has read.
 -- KEYS: queue. ARGV: last ID of the page, maximum size of the page, maximum number of removed entries; then each account
 -- and its maximum number of removed entries.
--- Returns the last ID of the page before, or '' if there is none; then ID and values of the fields id, topic, hub and
+-- Returns the last ID of the page before, or '' after the last page; then ID and values of the fields id, topic, hub and
 -- account of each removed entry.
 local queue, total = KEYS[1], tonumber(ARGV[3])
 local quota = {}
