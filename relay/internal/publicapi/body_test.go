@@ -42,7 +42,6 @@ func TestBody_Budget(t *testing.T) {
 	t.Parallel()
 	const (
 		budget = 4 << 20
-		bodies = 100
 		size   = 1 << 20
 	)
 	f := newFixture(t, func(o *Options) { o.MaxBodyMemory, o.MinBodyRate = budget, 1 }, nil) // half of firstRead lasts for minutes
@@ -53,37 +52,37 @@ func TestBody_Budget(t *testing.T) {
 		defer f.api.budget.mu.Unlock()
 		return f.api.budget.byOwner[owner]
 	}
-	for range bodies {
-		unfinishedBody(t, f, "platform", size, firstRead/2)
-	}
-	testkit.Eventually(t, "small parts to be read", func() error {
-		if n := used("key platform"); n != budget/2 {
-			return fmt.Errorf("%d bytes", n)
+	// The first bodies take half of what is free. They fit, so none of them waits for another one.
+	take := func(key, owner string, bodies, sent int, want int64) {
+		t.Helper()
+		for range bodies {
+			unfinishedBody(t, f, key, size, sent)
 		}
-		return nil
-	})
-	for range bodies {
-		unfinishedBody(t, f, "ops", size, size-1)
+		testkit.WaitForValue(t, "bytes of "+owner, want, func() int64 { return used(owner) })
+		for range 50 {
+			unfinishedBody(t, f, key, size, sent)
+		}
 	}
+	take("platform", "key platform", budget/2/minUnfinishedCharge, firstRead/2, budget/2)
+	take("ops", "account acme", 1, size-1, budget/4)
 	publish := func(key string) response {
 		return f.do("POST", pathNotifications, "{}", "Authorization", "Bearer "+key, "X-Hub-Id", "h1", "Content-Type",
 			"application/json")
 	}
-	testkit.Eventually(t, "a rejected request", func() error {
-		if n := used("account acme"); n > budget/2 {
-			t.Fatalf("got %d bytes of an account in use, want at most %d", n, budget/2)
+	for _, key := range []string{"ops", "one"} { // of the same account
+		a := publish(key)
+		if a.status != http.StatusServiceUnavailable {
+			t.Fatalf("got %d for %s, want 503", a.status, key)
 		}
-		for _, key := range []string{"ops", "one"} { // of the same account
-			a := publish(key)
-			if a.status != http.StatusServiceUnavailable {
-				return fmt.Errorf("got %d", a.status)
-			}
-			if code, _, _ := a.envelope(t); code != "503.not-ready" || a.header.Get("Retry-After") == "" {
-				t.Fatalf("got %s with headers %v", a.body, a.header)
-			}
+		if code, _, _ := a.envelope(t); code != "503.not-ready" || a.header.Get("Retry-After") == "" {
+			t.Errorf("got %s with headers %v", a.body, a.header)
 		}
-		return nil
-	})
+	}
+	for owner, want := range map[string]int64{"key platform": budget / 2, "account acme": budget / 4} {
+		if n := used(owner); n != want {
+			t.Errorf("got %d bytes of %s in use, want %d", n, owner, want)
+		}
+	}
 	if a := publish("elsewhere"); a.status != http.StatusAccepted {
 		t.Errorf("a key of another account: got %d %s, want 202", a.status, a.body)
 	}

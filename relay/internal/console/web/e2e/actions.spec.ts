@@ -90,8 +90,10 @@ test('retry and drop single deliveries, then retry the sink', async ({ open }) =
   await boxes.nth(0).check();
   await expect(page.getByText('1 selected')).toBeVisible();
   await button(page, 'Retry selected').click();
+  const refreshed = page.waitForResponse((r) => r.url().includes('/api/deliveries?'));
   await confirm(page, 'Retry the delivery');
   await closed(page);
+  await refreshed;
   const { retrying } = await sink('slow');
   await boxes.nth(1).check();
   await boxes.nth(2).check();

@@ -17,8 +17,10 @@ type Delivery = Schemas['Delivery'];
 const states = ['waiting', 'retrying', 'dead', 'dropped', 'delivered'] as const;
 
 const idOf = (d: Delivery) => d.delivery_id || d.event_id;
-const keyOf = (d: Delivery) => `${d.event_id || d.delivery_id} ${d.sink} ${d.state} ${d.last_attempt_at ?? ''}`;
 const isScheduled = (d: Delivery) => (d.state === 'waiting' || d.state === 'retrying') && d.event_id !== '';
+// A row stays selected after another attempt. The history can contain several results of one delivery.
+const keyOf = (d: Delivery) =>
+  [d.event_id, d.delivery_id ?? '', d.sink, d.state, isScheduled(d) ? '' : (d.last_attempt_at ?? '')].join(' ');
 
 const columns = (operator: boolean): Column<Delivery>[] => [
   {
