@@ -183,7 +183,7 @@ var errPartitionFailed = errors.New("an earlier message of the same partition wa
 func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
 		err := c.client.ProduceSync(m.Context(), kafkaRecord(c.key, topic, m)).FirstErr()
-		if errors.Is(err, kerr.MessageTooLarge) {
+		if isKafkaTooLarge(err) {
 			// A broker with a smaller limit than max_message_bytes rejects a batch as a whole, and the client fails all
 			// records of the partition. Only the response to a batch of one record counts for that record.
 			err = c.single.ProduceSync(m.Context(), kafkaRecord(c.key, topic, m)).FirstErr()
@@ -203,6 +203,12 @@ func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) er
 		}
 	}
 	return nil
+}
+
+// isKafkaTooLarge reports whether a broker rejected a batch because of its size: it is larger than max.message.bytes, or
+// larger than a segment of the topic.
+func isKafkaTooLarge(err error) bool {
+	return errors.Is(err, kerr.MessageTooLarge) || errors.Is(err, kerr.RecordListTooLarge)
 }
 
 // Close discards the records that are not acknowledged. It may be called twice.
@@ -268,6 +274,9 @@ func explainKafka(s *Sink, topic string, m *message.Message) (relay.Preview, err
 
 func classifyKafka(s *Sink, topic string, err error) error {
 	switch {
+	case errors.Is(err, kerr.RecordListTooLarge):
+		return relay.Permanent(fmt.Errorf("kafka: the message is larger than a segment of topic %q (segment.bytes): "+
+			"raise it, or make digests shorter", topic))
 	case errors.Is(err, kerr.MessageTooLarge):
 		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d), or larger than "+
 			"the brokers (message.max.bytes) or topic %q (max.message.bytes) accept: raise them, or make digests shorter",

@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"bytes"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,9 +15,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rejectLargeBatches makes a cluster reject batches of more than maxBytes, like Kafka with a small max.message.bytes. It
-// returns the number of rejected batches with several records, and the number of rejected batches with one.
-func rejectLargeBatches(t *testing.T, cluster *kfake.Cluster, maxBytes int) (several, one *atomic.Int64) {
+// rejectLargeBatches makes a cluster reject batches of more than maxBytes with a code, like Kafka with a small
+// max.message.bytes. It returns the number of rejected batches with several records, and the number of those with one.
+func rejectLargeBatches(t *testing.T, cluster *kfake.Cluster, maxBytes int, code int16) (several, one *atomic.Int64) {
 	t.Helper()
 	several, one = &atomic.Int64{}, &atomic.Int64{}
 	cluster.ControlKey(int16(kmsg.Produce), func(k kmsg.Request) (kmsg.Response, error, bool) {
@@ -40,7 +41,7 @@ func rejectLargeBatches(t *testing.T, cluster *kfake.Cluster, maxBytes int) (sev
 			one.Add(1)
 		}
 		rejected := kmsg.NewProduceResponseTopicPartition()
-		rejected.Partition, rejected.ErrorCode = partition.Partition, kerr.MessageTooLarge.Code
+		rejected.Partition, rejected.ErrorCode = partition.Partition, code
 		response := kmsg.NewProduceResponseTopic()
 		response.Topic, response.TopicID = topic.Topic, topic.TopicID
 		response.Partitions = append(response.Partitions, rejected)
@@ -54,12 +55,24 @@ func rejectLargeBatches(t *testing.T, cluster *kfake.Cluster, maxBytes int) (sev
 // TestKafka_BatchTooLargeForBroker expects only the record that the broker rejects alone to be a permanent failure.
 func TestKafka_BatchTooLargeForBroker(t *testing.T) {
 	t.Parallel()
+	for setting, rejection := range map[string]*kerr.Error{
+		"max.message.bytes": kerr.MessageTooLarge, "segment.bytes": kerr.RecordListTooLarge,
+	} {
+		t.Run(setting, func(t *testing.T) {
+			t.Parallel()
+			testBatchTooLarge(t, setting, rejection.Code)
+		})
+	}
+}
+
+// testBatchTooLarge rejects large batches with a code that is about a setting of the topic.
+func testBatchTooLarge(t *testing.T, setting string, code int16) {
 	cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "hubrelay"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(cluster.Close)
-	several, one := rejectLargeBatches(t, cluster, 4096)
+	several, one := rejectLargeBatches(t, cluster, 4096, code)
 	r := rig{
 		config: Config{Broker: Kafka, Addresses: cluster.ListenAddrs()},
 		read:   newKafkaReader(t, cluster.ListenAddrs(), nil),
@@ -73,8 +86,9 @@ func TestKafka_BatchTooLargeForBroker(t *testing.T) {
 		large.Notifications[0].Data = append(large.Notifications[0].Data, bytes.Repeat([]byte(" "), 5000)...)
 		wg.Go(func() {
 			err := r.deliver(t, s, large)
-			if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent {
-				t.Errorf("large record: got %v, want a permanent failure", err)
+			if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent ||
+				!strings.Contains(err.Error(), setting) {
+				t.Errorf("large record: got %v, want a permanent failure about %s", err, setting)
 			}
 		})
 		for range perRound {
