@@ -98,8 +98,8 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	expect(waiting[queued-1], "paused", "dropped operator")
-	if dropped := list("bad", "dropped"); len(dropped) != 2 {
-		t.Errorf("got %+v", dropped)
+	if dropped := list("bad", "dropped"); len(dropped) != 2 || dropped[0].Attempts == 0 {
+		t.Errorf("got %+v, want two deliveries with attempts", dropped)
 	}
 	batch := list("batch", "retrying")[0]
 	if out := command(0, "deliveries", "list", "batch", "--state", "retrying"); !strings.Contains(out, "DELIVERY") {
@@ -164,6 +164,7 @@ type listedDelivery struct {
 	EventID    string `json:"event_id"`
 	DeliveryID string `json:"delivery_id"`
 	State      string
+	Attempts   int
 
 	DigestEvents int `json:"digest_events"`
 }

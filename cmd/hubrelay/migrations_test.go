@@ -277,6 +277,10 @@ func TestMigrate(t *testing.T) {
 	m.expectOn("a")
 	socket := m.nodes[0].connect(t, opsKey, "hub-1", "")
 	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
+	if out, errOut, code := call(t, env, "", "jobs", "list", "web", "web-1"); code != 0 || out != "" ||
+		errOut != "no jobs of this instance\n" {
+		t.Errorf("jobs list without jobs ended with %d: %s%s", code, out, errOut)
+	}
 	out, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", "b", "--copy-volumes", "--wait")
 	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") ||
 		strings.Contains(errOut, "completed") {

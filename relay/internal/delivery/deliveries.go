@@ -306,7 +306,7 @@ func (s *Service) listComplete(
 		if d := r.Drop; d != nil {
 			list = append(list, adminapi.Delivery{
 				EventID: d.Event.ID.String(), Sink: d.Sink, Topic: d.Event.Topic, State: place.State,
-				LastAttemptAt: &d.Time, Reason: d.Reason,
+				Attempts: d.Attempts, LastAttemptAt: &d.Time, Reason: d.Reason,
 			})
 			continue
 		}

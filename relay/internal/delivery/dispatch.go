@@ -9,6 +9,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
@@ -24,7 +25,7 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 			return s.recordSinks(ctx, partition, after, sinks)
 		},
 		RecordExcluded: func(n *relay.Notification, sink string) {
-			s.opts.History.RecordDrop(n, sink, reasonAccountShare, time.Now())
+			s.opts.History.RecordDrop(n, history.Drop{Sink: sink, Reason: reasonAccountShare, Time: time.Now()})
 		},
 		Retention: s.opts.Retention, Memory: s.opts.Memory,
 		RetrySizes: s.opts.Deliveries.Retries.Sizes, Logger: s.log.With("component", "dispatch"),

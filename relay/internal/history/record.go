@@ -111,6 +111,8 @@ type Drop struct {
 	Sink   string
 	Time   time.Time
 	Reason string
+	// Attempts is the number of attempts before.
+	Attempts int
 }
 
 // Record contains one of its fields, or nothing if its kind is unknown.
@@ -202,7 +204,8 @@ func (d *Drop) appendTo(b []byte, names nameNumbers) []byte {
 	b = d.Event.appendTo(b, names, kindDrop)
 	b = appendName(b, names, d.Sink)
 	b = appendTime(b, d.Event.ID, d.Time.UnixMilli())
-	return appendName(b, names, d.Reason)
+	b = appendName(b, names, d.Reason)
+	return binary.AppendUvarint(b, uint64(d.Attempts))
 }
 
 // blockVersion is the first byte of a block. The name of the node follows, then the records.
@@ -276,7 +279,11 @@ func (r rawRecord) decode(node string, names nameTexts) (Record, error) {
 	case kindClients:
 		record.Clients = &Clients{Event: e, Node: node, Count: int(min(in.readUvarint(), 1<<40))}
 	case kindDrop:
-		record.Drop = &Drop{Event: e, Sink: in.readName(), Time: time.UnixMilli(in.readTime(e.ID)).UTC(), Reason: in.readName()}
+		d := &Drop{Event: e, Sink: in.readName(), Time: time.UnixMilli(in.readTime(e.ID)).UTC(), Reason: in.readName()}
+		if len(in.data) > 0 { // records of former versions end here
+			d.Attempts = int(min(in.readUvarint(), 1<<30))
+		}
+		record.Drop = d
 	}
 	if in.failed {
 		return Record{}, errMalformed

@@ -152,13 +152,13 @@ func (r *Recorder) RecordClients(n *relay.Notification, count int) {
 	}
 }
 
-// RecordDrop records that a limit or an operator excluded an event from a sink. There must be few reasons.
-func (r *Recorder) RecordDrop(n *relay.Notification, sink, reason string, at time.Time) {
+// RecordDrop records that a limit or an operator excluded an event from a sink. There must be few reasons. The event of d is set.
+func (r *Recorder) RecordDrop(n *relay.Notification, d Drop) {
 	if r == nil {
 		return
 	}
 	if e, ok := r.eventOf(n); ok {
-		d := Drop{Event: e, Sink: sink, Time: at, Reason: reason}
+		d.Event = e
 		if s := r.begin(e.ID); s != nil {
 			s.records = d.appendTo(s.records, r.opts.Store.names)
 			r.end(s)

@@ -63,7 +63,7 @@ func TestRecorder(t *testing.T) {
 			b.RecordAttempt(&n, &delivered)
 			b.RecordClients(&n, 7)
 			b.RecordClients(&n, 0)
-			a.RecordDrop(&n, "slow", "account_share", at)
+			a.RecordDrop(&n, Drop{Sink: "slow", Reason: "account_share", Time: at, Attempts: 2})
 			for i := range 200 {
 				other := newEvent(1000+i, at)
 				a.RecordAttempt(&other, &delivered)
@@ -93,7 +93,7 @@ func TestRecorder(t *testing.T) {
 		if got, want := *found.Clients[1], (Clients{failed.Event, "node-b", 7}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
-		if got, want := *found.Drops[1], (Drop{failed.Event, "slow", at, "account_share"}); got != want {
+		if got, want := *found.Drops[1], (Drop{failed.Event, "slow", at, "account_share", 2}); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
 	})
@@ -129,7 +129,7 @@ func TestRecorder_OnlyFailures(t *testing.T) {
 		r.RecordAttempt(&n, &Attempt{Sink: "hook", State: StateDelivered})
 		r.RecordAttempt(&n, &Attempt{Sink: "hook", State: StateDead})
 		r.RecordAttempt(&n, &Attempt{Sink: "hook", State: StateDelivered, WasScheduled: true}) // a failure came before
-		r.RecordDrop(&n, "hook", "x", time.Now())
+		r.RecordDrop(&n, Drop{Sink: "hook", Reason: "x", Time: time.Now()})
 	}
 	r.RecordAttempt(&relay.Notification{ID: "foreign"}, &Attempt{Sink: "hook", State: StateDead})
 	r.flush(t.Context())
@@ -346,7 +346,7 @@ func TestFailedEvents(t *testing.T) {
 		record(4, "hook", 2*time.Second, StateDead) // a replay
 		record(5, "other", 0, StateDead)
 		dropped := newEvent(6, start)
-		r.RecordDrop(&dropped, "hook", "operator", start)
+		r.RecordDrop(&dropped, Drop{Sink: "hook", Reason: "operator", Time: start})
 		r.flush(t.Context())
 		failed, err := s.FailedEvents(t.Context(), "hook", start.Add(-time.Minute))
 		if err != nil {
@@ -413,7 +413,7 @@ func TestListRecords(t *testing.T) {
 				r.RecordClients(&n, 1)
 				r.RecordAttempt(&n, &Attempt{Sink: fmt.Sprint("sink-", i%2), Number: 1 + i, Time: time.Now()})
 				if i%10 == 0 {
-					r.RecordDrop(&n, "full", "account_share", time.Now())
+					r.RecordDrop(&n, Drop{Sink: "full", Reason: "account_share", Time: time.Now()})
 				}
 			}
 			r.flush(t.Context())

@@ -17,7 +17,7 @@ func ParseTopics(catalog *relay.Catalog, list []string) (relay.Patterns, *relay.
 	if err == nil {
 		return patterns, nil
 	}
-	rejected := NewTopicsError("is not acceptable: " + err.Error())
+	rejected := NewTopicsError(err.Error())
 	var bad *relay.PatternError
 	if errors.As(err, &bad) && bad.Nearest != "" {
 		rejected = rejected.WithExtra("nearest", bad.Nearest)
@@ -25,7 +25,7 @@ func ParseTopics(catalog *relay.Catalog, list []string) (relay.Patterns, *relay.
 	return relay.Patterns{}, rejected
 }
 
-// NewTopicsError returns the error for the parameter topics. reason follows its name.
-func NewTopicsError(reason string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+reason).WithExtra("parameter", "topics")
+// NewTopicsError returns the error for the parameter topics.
+func NewTopicsError(detail string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "topics")
 }

@@ -333,8 +333,8 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 
 func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	if len(list) > maxPatterns {
-		problem := fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns)
-		return relay.Patterns{}, httpserver.NewTopicsError(problem)
+		return relay.Patterns{}, httpserver.NewTopicsError(
+			fmt.Sprintf("the parameter topics has %d patterns, at most %d are allowed", len(list), maxPatterns))
 	}
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])

@@ -70,6 +70,10 @@ func newJobsList(std term.Streams) *cobra.Command {
 }
 
 func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
+	if len(ids) == 0 && o.IsTable() {
+		_, err := fmt.Fprintln(std.Err, "no jobs of this instance") // not to the output, which scripts read
+		return err
+	}
 	list := o.NewList(std.Out)
 	for _, id := range ids {
 		var err error
