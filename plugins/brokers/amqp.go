@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -30,21 +29,20 @@ var routingKey = nameRule{
 	},
 }
 
-// amqpConnection is a channel with publisher confirms. Watermill's publisher ignores returned messages, which RabbitMQ
-// also confirms, and allows only one unconfirmed message per channel.
+// amqpConnection publishes all messages on one shared channel. If the broker closes it because a topic permission forbids the
+// routing key of one message, each message without confirmation is published again alone.
 type amqpConnection struct {
 	cancelableLifetime
 	conn     *amqp.Connection
-	channel  *amqp.Channel
 	exchange string
 	sizes    *amqpSizeLimit
-	// returns receives a returned message before its confirmation. Its capacity is the maximum number of messages
-	// without confirmation, so the library never waits to send to it.
-	returns chan amqp.Return
+	alone    chan struct{} // held while a message is published alone
 
-	mu          sync.Mutex
-	unconfirmed map[string]*unconfirmedCopies // by message ID
-	blocked     string                        // the reason why the server blocks publishers, or ""
+	sharedMu sync.Mutex
+	shared   *amqpChannel
+
+	mu      sync.Mutex
+	blocked string // the reason why the server blocks publishers, or ""
 }
 
 func openAMQP(s *Sink) opener {
@@ -90,11 +88,14 @@ func (s *Sink) dialAMQP(ctx context.Context, host string, sizes *amqpSizeLimit) 
 	}
 	c := &amqpConnection{
 		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(), sizes: sizes,
-		returns: make(chan amqp.Return, maxPublishing), unconfirmed: map[string]*unconfirmedCopies{},
+		alone: make(chan struct{}, 1),
 	}
-	if err := c.openChannel(); err != nil {
+	if _, err := c.sharedChannel(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	go c.watchBlocked(conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
+	go watchClose(conn.NotifyClose(make(chan *amqp.Error, 1)), c.kill)
+	context.AfterFunc(c.lifetime(), func() { _ = c.Close() })
 	return c, nil
 }
 
@@ -103,20 +104,6 @@ func (s *Sink) exchangeName() string {
 		return "amq.topic" // exists on all brokers
 	}
 	return *s.config.Exchange
-}
-
-func (c *amqpConnection) openChannel() (err error) {
-	if c.channel, err = c.conn.Channel(); err != nil {
-		return err
-	}
-	if err := c.channel.Confirm(false); err != nil {
-		return err
-	}
-	c.channel.NotifyReturn(c.returns)
-	go c.watchBlocked(c.conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
-	go c.watchClose(c.channel.NotifyClose(make(chan *amqp.Error, 1)))
-	context.AfterFunc(c.lifetime(), func() { _ = c.Close() })
-	return nil
 }
 
 // watchBlocked stores whether the server blocks publishers. The library closes the channel with the connection.
@@ -130,17 +117,6 @@ func (c *amqpConnection) watchBlocked(events <-chan amqp.Blocking) {
 	}
 }
 
-// watchClose ends the lifetime of the connection when the AMQP channel is closed. The library then fails all messages
-// without confirmation.
-func (c *amqpConnection) watchClose(closed <-chan *amqp.Error) {
-	err := <-closed
-	if err == nil { // a nil *amqp.Error is not a nil error
-		c.kill(nil)
-		return
-	}
-	c.kill(err)
-}
-
 var errQueueRejects = errors.New(
 	"the queue rejects the message: it is full (overflow: reject-publish), or its node failed")
 
@@ -148,45 +124,6 @@ var errQueueRejects = errors.New(
 type unroutableError struct{ reason string }
 
 func (e *unroutableError) Error() string { return "no queue is bound for it (" + e.reason + ")" }
-
-// unconfirmedCopies are the copies of one message that are not confirmed. An attempt that has ended in a timeout leaves its
-// copy unconfirmed, so later attempts add copies. A return does not identify the copy.
-type unconfirmedCopies struct {
-	count    int
-	returned bool
-	reason   string // of the last return
-}
-
-// addCopy registers a copy of a message before it is published.
-func (c *amqpConnection) addCopy(id string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	copies := c.unconfirmed[id]
-	if copies == nil {
-		copies = &unconfirmedCopies{}
-		c.unconfirmed[id] = copies
-	}
-	copies.count++
-}
-
-// removeCopy removes a copy that was confirmed, or never will be. It reports whether the broker has returned any of the
-// copies that were unconfirmed together, and the reason. A routed copy may then be sent again, but no returned copy counts
-// as delivered.
-func (c *amqpConnection) removeCopy(id string) (reason string, returned bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for len(c.returns) > 0 {
-		r := <-c.returns
-		if copies := c.unconfirmed[r.MessageId]; copies != nil {
-			copies.returned, copies.reason = true, r.ReplyText
-		}
-	}
-	copies := c.unconfirmed[id]
-	if copies.count--; copies.count == 0 {
-		delete(c.unconfirmed, id)
-	}
-	return copies.reason, copies.returned
-}
 
 // Publish waits for the confirmation of each message.
 func (c *amqpConnection) Publish(key string, messages ...*message.Message) error {
@@ -198,7 +135,6 @@ func (c *amqpConnection) Publish(key string, messages ...*message.Message) error
 	return nil
 }
 
-// publish ignores the context of the message. Sink.publish limits the number of messages without confirmation.
 func (c *amqpConnection) publish(key string, m *message.Message) error {
 	c.mu.Lock()
 	blocked := c.blocked
@@ -209,28 +145,16 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if err := c.sizes.checkSize(m, time.Now()); err != nil {
 		return err
 	}
-	c.addCopy(m.UUID)
-	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, newPublishing(m))
-	acked := err == nil && confirmation.Wait()
-	reason, unroutable := c.removeCopy(m.UUID)
-	switch {
-	case errors.Is(err, amqp.ErrClosed):
-		return c.explainLoss(m)
-	case err != nil:
-		return err
-	case unroutable:
-		return &unroutableError{reason}
-	case acked:
-		return nil
-	case c.channel.IsClosed():
-		return c.explainLoss(m)
+	ch, err := c.sharedChannel()
+	if err == nil {
+		err = ch.publish(c.exchange, key, m)
 	}
-	return errQueueRejects
-}
-
-// explainLoss returns the error of a message that was not confirmed before the channel was closed.
-func (c *amqpConnection) explainLoss(m *message.Message) error {
-	err := c.lossError(m.Context())
+	if isTopicRefused(err) {
+		err = c.publishAlone(key, m)
+	}
+	if errors.Is(err, amqp.ErrClosed) { // it was lost while a channel was opened
+		err = c.lossError(m.Context())
+	}
 	if !c.sizes.learnLimit(err, time.Now()) {
 		return err
 	}
@@ -352,7 +276,7 @@ func classifyAMQP(s *Sink, routingKey string, err error) error {
 			s.vhost(), s.userName())
 	case brokerErr.Code == amqp.NotFound:
 		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
-	case brokerErr.Code == amqp.AccessRefused && strings.Contains(brokerErr.Reason, "access to topic "):
+	case isTopicRefused(err):
 		return fmt.Errorf("amqp: %s may write to exchange %s, but a topic permission forbids the routing key %q: "+
 			"allow it (rabbitmqctl set_topic_permissions), or change routing_key or user", s.userName(), exchange, routingKey)
 	case brokerErr.Code == amqp.AccessRefused:

@@ -14,13 +14,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-func TestAMQPConnection_CauseOfClosedChannel(t *testing.T) {
+func TestWatchClose_PassesCause(t *testing.T) {
 	t.Parallel()
-	c := &amqpConnection{cancelableLifetime: newLifetime()}
+	c := newLifetime()
 	closed := make(chan *amqp.Error, 1)
 	closed <- &amqp.Error{Code: amqp.NotFound, Reason: "no exchange"}
 	close(closed)
-	c.watchClose(closed)
+	watchClose(closed, c.kill)
 	var brokerErr *amqp.Error
 	if cause := context.Cause(c.lifetime()); !errors.As(cause, &brokerErr) || brokerErr.Code != amqp.NotFound {
 		t.Fatalf("got cause %v, want code %d", cause, amqp.NotFound)
@@ -56,9 +56,9 @@ func TestAMQPSizeLimit(t *testing.T) {
 }
 
 // A return does not identify its copy of a message, so it counts for all copies without a confirmation.
-func TestAMQPConnection_ReturnedCopies(t *testing.T) {
+func TestAMQPChannel_ReturnedCopies(t *testing.T) {
 	t.Parallel()
-	c := &amqpConnection{returns: make(chan amqp.Return, 4), unconfirmed: map[string]*unconfirmedCopies{}}
+	c := &amqpChannel{returns: make(chan amqp.Return, 4), unconfirmed: map[string]*unconfirmedCopies{}}
 	for _, id := range []string{"same", "same", "same", "other"} {
 		c.addCopy(id)
 	}

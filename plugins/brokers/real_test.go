@@ -210,7 +210,7 @@ func TestAMQP(t *testing.T) {
 	r.testTLSProxy(t)
 	r.testUnroutableCopies(t)
 	r.testTooLargeAmongOthers(t, rabbitMaxMessage+1)
-	testAMQPPermissions(t, s, r.config)
+	r.testAMQPPermissions(t, s)
 }
 
 // testTooLargeAmongOthers publishes messages above the limit of the broker, which closes the channel. They become dead

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -316,10 +317,45 @@ func startRabbitMQ(t *testing.T) *server {
 	return s
 }
 
-// testAMQPPermissions removes the permissions of the user of a started RabbitMQ.
-func testAMQPPermissions(t *testing.T, s *server, c Config) {
+// testForbiddenRoutingKeys publishes messages with allowed and forbidden routing keys. RabbitMQ closes the channel for each
+// forbidden one, which costs the others no attempt.
+func (r rig) testForbiddenRoutingKeys(t *testing.T, s *server, ctl string) {
 	t.Helper()
-	ctl := program(t, "/usr/lib/rabbitmq/bin/rabbitmqctl", "rabbitmqctl")
+	s.run(s.env, ctl, "set_topic_permissions", testUser, "amq.topic", `^hubrelay\.hub_[0-2]$`, ".*")
+	c := r.config
+	c.RoutingKey = "hubrelay.{hub}"
+	sink, want := startSink(t, c), map[string]relay.Delivery{}
+	var wg sync.WaitGroup
+	for i := range 70 {
+		d := newDelivery(7_000_000 + i)
+		allowed := d.Notifications[0].Hub < "hub.3"
+		if allowed {
+			want[d.ID] = d
+		}
+		wg.Go(func() {
+			err := r.deliver(t, sink, d)
+			key := strings.ReplaceAll(d.Notifications[0].Hub, ".", "_")
+			outcome, _ := relay.Classify(err)
+			switch {
+			case allowed && err != nil:
+				t.Errorf("allowed routing key %s: got %v", key, err)
+			case !allowed && (err == nil || outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), key) ||
+				!strings.Contains(err.Error(), "topic permission")):
+				t.Errorf("forbidden routing key %s: got %v, want a retry about the topic permission", key, err)
+			}
+		})
+	}
+	wg.Wait()
+	if !t.Failed() { // it would wait for the messages that were not published
+		r.waitForAll(t, want)
+	}
+}
+
+// testAMQPPermissions removes the permissions of the user of a started RabbitMQ.
+func (r rig) testAMQPPermissions(t *testing.T, s *server) {
+	t.Helper()
+	c, ctl := r.config, program(t, "/usr/lib/rabbitmq/bin/rabbitmqctl", "rabbitmqctl")
+	r.testForbiddenRoutingKeys(t, s, ctl)
 	s.run(s.env, ctl, "set_topic_permissions", testUser, "amq.topic", "^elsewhere", ".*")
 	expectFailure(t, c, relay.OutcomeRetry, "topic permission", "hubrelay.container.created", "amq.topic")
 	s.run(s.env, ctl, "set_permissions", testUser, "^elsewhere", "^elsewhere", ".*")

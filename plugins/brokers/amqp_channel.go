@@ -1,0 +1,157 @@
+package brokers
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/ThreeDotsLabs/watermill/message"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// amqpChannel is a channel with publisher confirms. Watermill's publisher ignores returned messages, which RabbitMQ also
+// confirms, and allows only one unconfirmed message per channel. Its lifetime ends when the broker closes it.
+type amqpChannel struct {
+	cancelableLifetime
+	*amqp.Channel
+	// returns receives a returned message before its confirmation. Its capacity is the maximum number of messages
+	// without confirmation, so the library never waits to send to it.
+	returns chan amqp.Return
+
+	mu          sync.Mutex
+	unconfirmed map[string]*unconfirmedCopies // by message ID
+}
+
+// openChannel opens a channel for a maximum number of messages without confirmation.
+func (c *amqpConnection) openChannel(maxUnconfirmed int) (*amqpChannel, error) {
+	channel, err := c.conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	if err := channel.Confirm(false); err != nil {
+		return nil, errors.Join(err, channel.Close())
+	}
+	ch := &amqpChannel{
+		cancelableLifetime: newLifetime(), Channel: channel,
+		returns: make(chan amqp.Return, maxUnconfirmed), unconfirmed: map[string]*unconfirmedCopies{},
+	}
+	channel.NotifyReturn(ch.returns)
+	go watchClose(channel.NotifyClose(make(chan *amqp.Error, 1)), func(err error) {
+		if err != nil && !isTopicRefused(err) {
+			c.kill(err) // before the end of the channel, so no publisher replaces the channel
+		}
+		ch.kill(err)
+	})
+	return ch, nil
+}
+
+// sharedChannel returns the channel of all messages. It replaces the channel if the broker has closed it because a topic
+// permission forbids the routing key of one message.
+func (c *amqpConnection) sharedChannel() (*amqpChannel, error) {
+	c.sharedMu.Lock()
+	defer c.sharedMu.Unlock()
+	if c.shared != nil && (c.shared.lifetime().Err() == nil || c.lifetime().Err() != nil) {
+		return c.shared, nil
+	}
+	ch, err := c.openChannel(maxPublishing)
+	if err != nil {
+		return nil, err
+	}
+	c.shared = ch
+	return ch, nil
+}
+
+// publishAlone publishes a message on its own channel, one message at a time. An error that closes the channel is then
+// about this message.
+func (c *amqpConnection) publishAlone(key string, m *message.Message) error {
+	select {
+	case c.alone <- struct{}{}:
+		defer func() { <-c.alone }()
+	case <-m.Context().Done():
+		return m.Context().Err()
+	}
+	ch, err := c.openChannel(1)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ch.Close() }()
+	return ch.publish(c.exchange, key, m)
+}
+
+// publish waits for the confirmation. It ignores the context of the message, and Sink.publish limits the number of messages
+// without confirmation.
+func (ch *amqpChannel) publish(exchange, key string, m *message.Message) error {
+	ch.addCopy(m.UUID)
+	confirmation, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, newPublishing(m))
+	acked := err == nil && confirmation.Wait()
+	reason, unroutable := ch.removeCopy(m.UUID)
+	switch {
+	case errors.Is(err, amqp.ErrClosed):
+		return ch.lossError(m.Context())
+	case err != nil:
+		return err
+	case unroutable:
+		return &unroutableError{reason}
+	case acked:
+		return nil
+	case ch.IsClosed():
+		return ch.lossError(m.Context())
+	}
+	return errQueueRejects
+}
+
+// unconfirmedCopies are the copies of one message that are not confirmed. An attempt that has ended in a timeout leaves its
+// copy unconfirmed, so later attempts add copies. A return does not identify the copy.
+type unconfirmedCopies struct {
+	count    int
+	returned bool
+	reason   string // of the last return
+}
+
+// addCopy registers a copy of a message before it is published.
+func (ch *amqpChannel) addCopy(id string) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	copies := ch.unconfirmed[id]
+	if copies == nil {
+		copies = &unconfirmedCopies{}
+		ch.unconfirmed[id] = copies
+	}
+	copies.count++
+}
+
+// removeCopy removes a copy that was confirmed, or never will be. It reports whether the broker has returned any of the
+// copies that were unconfirmed together, and the reason. A routed copy may then be sent again, but no returned copy counts
+// as delivered.
+func (ch *amqpChannel) removeCopy(id string) (reason string, returned bool) {
+	ch.mu.Lock()
+	defer ch.mu.Unlock()
+	for len(ch.returns) > 0 {
+		r := <-ch.returns
+		if copies := ch.unconfirmed[r.MessageId]; copies != nil {
+			copies.returned, copies.reason = true, r.ReplyText
+		}
+	}
+	copies := ch.unconfirmed[id]
+	if copies.count--; copies.count == 0 {
+		delete(ch.unconfirmed, id)
+	}
+	return copies.reason, copies.returned
+}
+
+// watchClose passes the reason for which the library closes a channel or a connection to kill. The library then fails all
+// messages without confirmation.
+func watchClose(closed <-chan *amqp.Error, kill func(error)) {
+	err := <-closed
+	if err == nil { // a nil *amqp.Error is not a nil error
+		kill(nil)
+		return
+	}
+	kill(err)
+}
+
+// isTopicRefused reports whether the broker closed a channel because a topic permission forbids a routing key.
+func isTopicRefused(err error) bool {
+	var closed *amqp.Error
+	return errors.As(err, &closed) && closed.Code == amqp.AccessRefused && strings.Contains(closed.Reason, "access to topic ")
+}
