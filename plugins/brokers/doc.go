@@ -69,7 +69,8 @@
 //
 // The first delivery dials. This package redials NATS, AMQP and MQTT, one dial at a time, with pauses that grow to two
 // seconds. The clients of the others reconnect by themselves. If the broker returns within the time of an attempt, the
-// attempt succeeds.
+// attempt succeeds. When a connection of MQTT is lost, the first redial has no pause. Each message without acknowledgment is
+// sent again in the same attempt, at most twice.
 //
 // Addresses come only from the configuration, and brokers are usually on private networks. Therefore the address
 // restrictions of webhooks do not apply.

@@ -160,7 +160,9 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 			return &mqttRejection{puback.ReasonCode}
 		}
 		if err != nil && c.session.ended.Load() {
-			return c.lossError(m.Context())
+			// Mosquitto also closes the connection because of other messages. A repeat by the daemon would delay all messages
+			// of an ordered key.
+			return &resendError{c.lossError(m.Context())}
 		}
 		if err != nil {
 			return err

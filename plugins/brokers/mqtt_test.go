@@ -3,13 +3,18 @@ package brokers
 import (
 	"errors"
 	"io"
+	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/eclipse/paho.golang/packets"
 	"github.com/eclipse/paho.golang/paho/session"
 	"github.com/eclipse/paho.golang/paho/session/state"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 func TestMQTTSession_FailsPendingMessages(t *testing.T) {
@@ -51,6 +56,78 @@ func TestMQTTSession_FailsPendingMessages(t *testing.T) {
 	err := s.AddToSession(t.Context(), &packets.Publish{QoS: 1}, responses[0])
 	if !errors.Is(err, session.ErrNoConnection) {
 		t.Errorf("after the end: got %v", err)
+	}
+}
+
+// startLossyMQTT starts a broker that closes its first connections when it receives a message, and acknowledges the messages
+// of the next ones. It returns the address and the number of messages so far.
+func startLossyMQTT(t *testing.T, losses int64) (string, *atomic.Int64) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var messages atomic.Int64
+	var connections sync.WaitGroup
+	connections.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			connections.Go(func() {
+				defer func() { _ = conn.Close() }()
+				for {
+					p, err := packets.ReadPacket(conn)
+					if err != nil {
+						return
+					}
+					var response packets.Packet
+					switch content := p.Content.(type) {
+					case *packets.Connect:
+						response = &packets.Connack{Properties: &packets.Properties{}}
+					case *packets.Publish:
+						if messages.Add(1) <= losses {
+							return
+						}
+						response = &packets.Puback{PacketID: content.PacketID, Properties: &packets.Properties{}}
+					case *packets.Pingreq:
+						response = &packets.Pingresp{}
+					default:
+						return
+					}
+					if _, err := response.WriteTo(conn); err != nil {
+						return
+					}
+				}
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		connections.Wait()
+	})
+	return l.Addr().String(), &messages
+}
+
+func TestSink_MQTTResendsAfterConnectionLoss(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		losses, wantMessages int64
+		wantError            string
+	}{
+		{0, 1, ""}, {1, 2, ""}, {maxSends, maxSends, "the connection was lost"},
+	} {
+		address, messages := startLossyMQTT(t, test.losses)
+		s := startSink(t, Config{Broker: MQTT, Addresses: []string{address}})
+		err := rig{}.deliver(t, s, newDelivery(1))
+		if outcome, _ := relay.Classify(err); (err == nil) != (test.wantError == "") ||
+			err != nil && (outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), test.wantError)) {
+			t.Errorf("%d losses: got %v, want %q", test.losses, err, test.wantError)
+		}
+		if got := messages.Load(); got != test.wantMessages {
+			t.Errorf("%d losses: got %d messages in one attempt, want %d", test.losses, got, test.wantMessages)
+		}
 	}
 }
 

@@ -259,7 +259,8 @@ func (e *connLostError) Error() string {
 
 func (e *connLostError) Unwrap() error { return e.cause }
 
-// resendError reports that the connection was lost because of another message, so this one can be sent again at once.
+// resendError reports that the connection was lost before the broker acknowledged or rejected the message, so it can be sent
+// again at once.
 type resendError struct{ error }
 
 func (e *resendError) Unwrap() error { return e.error }
