@@ -217,7 +217,7 @@ func TestDeadLetters_ReplayAfterOrdering(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := e.store.DeadLetters.Add(t.Context(), store.Claim{Sink: "s", ID: d.ID}, 0, entry); err != nil {
+		if _, _, err := e.store.DeadLetters.Add(t.Context(), store.Claim{Sink: "s", ID: d.ID}, store.DeadLetterLimit{}, entry); err != nil {
 			t.Fatal(err)
 		}
 	}

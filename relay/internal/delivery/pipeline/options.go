@@ -63,6 +63,8 @@ type Options struct {
 	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
 	// dead letters and drops the oldest. 0 means no limit.
 	Backlog int64
+	// AccountShare is the maximum percentage of the dead letters that one account keeps if there are too many. 0 means no limit.
+	AccountShare int
 	// Ordering selects the deliveries that keep the order of the log. An ordered sink is delivered only by the node
 	// that has called [Pipeline.RunAsLeader].
 	Ordering store.Ordering
@@ -195,6 +197,10 @@ const (
 	ReasonExhausted  = "exhausted"
 	ReasonUnreadable = "unreadable"
 )
+
+func (o *Options) deadLetterLimit() store.DeadLetterLimit {
+	return store.DeadLetterLimit{Max: o.Backlog, AccountShare: o.AccountShare}
+}
 
 // Observer updates metrics. Its methods may be called concurrently and must not block.
 type Observer interface {

@@ -26,7 +26,7 @@ type outcomes struct {
 func (o *outcomes) addDeadLetter(ctx context.Context, c store.Claim, e store.DeadLetterEntry) (held bool, err error) {
 	var dropped int64
 	err = store.Persist(ctx, func(ctx context.Context) error {
-		dropped, held, err = o.deadLetters.Add(ctx, c, o.opts.Backlog, e)
+		dropped, held, err = o.deadLetters.Add(ctx, c, o.opts.deadLetterLimit(), e)
 		return err
 	})
 	if err == nil && held {

@@ -180,7 +180,7 @@ func TestClaim_Lost(t *testing.T) {
 		t.Errorf("the old claim rescheduled it: %v %v", held, err)
 	}
 	letter := store.NewUnreadableDeadLetter(slow, "", time.Now())
-	if _, held, err := e.store.DeadLetters.Add(ctx, slow, 0, letter); held ||
+	if _, held, err := e.store.DeadLetters.Add(ctx, slow, store.DeadLetterLimit{}, letter); held ||
 		err != nil {
 		t.Errorf("the old claim stored a dead letter: %v %v", held, err)
 	}

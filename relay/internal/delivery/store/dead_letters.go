@@ -44,9 +44,20 @@ type DeadLetters struct{ db }
 
 // DeadLetterEntry is a new dead letter.
 type DeadLetterEntry struct {
-	id     string
-	fields []any
+	id, account string
+	fields      []any
 }
+
+// DeadLetterLimit limits the dead letters of a sink.
+type DeadLetterLimit struct {
+	// Max is the maximum number. 0 means no limit.
+	Max int64
+	// AccountShare is a percentage. Old dead letters of an account with more are dropped first. It is estimated, and counts dead
+	// letters, not bytes. 0 and 100 mean that only the age matters.
+	AccountShare int
+}
+
+func (l DeadLetterLimit) sharePercent() int { return cmp.Or(l.AccountShare, 100) }
 
 // DeadLetter is a dead letter without its notifications.
 type DeadLetter struct {
@@ -166,23 +177,25 @@ func (f *selectionFilter) matches(l *DeadLetter) bool {
 }
 
 var (
+	//go:embed scripts/dead_letters.lua
+	deadLettersSource string
 	//go:embed scripts/deadletter_claimed.lua
 	addDeadLetterSource string
 	//go:embed scripts/deadletter_list.lua
 	listDeadLettersSource string
 
-	addDeadLetterScript   = redisconn.NewScript(retryQueueSource + addDeadLetterSource)
+	addDeadLetterScript   = redisconn.NewScript(retryQueueSource + deadLettersSource + addDeadLetterSource)
 	listDeadLettersScript = redisconn.NewScript(listDeadLettersSource)
 )
 
 // Add stores a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry
 // queue; if its claim was lost, nothing changes and held is false. c.LeaseEnd is empty for a fresh delivery. If there
-// are more than maxBacklog dead letters and that is not 0, the oldest are dropped.
+// are more than the limit allows, old ones are dropped.
 func (d *DeadLetters) Add(
-	ctx context.Context, c Claim, maxBacklog int64, e DeadLetterEntry,
+	ctx context.Context, c Claim, limit DeadLetterLimit, e DeadLetterEntry,
 ) (dropped int64, held bool, err error) {
 	keys := d.retryKeys(c.Sink, DeadLettersKey(d.keys, c.Sink), DeadLetterIndexKey(d.keys, c.Sink))
-	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
+	args := append([]any{c.ID, c.LeaseEnd, limit.Max, limit.sharePercent(), e.id, e.account}, e.fields...)
 	var reply *redis.Cmd
 	if c.LeaseEnd == "" {
 		reply = d.runReplicated(ctx, addDeadLetterScript, keys, args...)
@@ -375,7 +388,8 @@ func (d *DeadLetters) entryIDs(ctx context.Context, sink string, ids []string) (
 	}
 	at := make([]string, len(ids))
 	for i, v := range values {
-		at[i], _ = v.(string)
+		value, _ := v.(string)
+		at[i], _, _ = strings.Cut(value, " ") // the account follows
 	}
 	return at, nil
 }

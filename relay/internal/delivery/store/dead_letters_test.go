@@ -300,7 +300,7 @@ func TestDeadLetters_KeepUnreadableDelivery(t *testing.T) {
 	}
 	c := s.claim(t, time.Minute)[0]
 	entry := NewUnreadableDeadLetter(c, "unreadable", time.Now())
-	if _, held, err := s.DeadLetters.Add(t.Context(), c, 0, entry); err != nil || !held {
+	if _, held, err := s.DeadLetters.Add(t.Context(), c, DeadLetterLimit{}, entry); err != nil || !held {
 		t.Fatalf("got held %t, %v, want true", held, err)
 	}
 	got, err := s.DeadLetters.Get(t.Context(), testSink, "a")

@@ -20,7 +20,7 @@
 //	hubrelay:batchids:<sink>        HASH of the IDs of the notifications in the last sealed batches
 //	hubrelay:batchlog:<sink>        LIST of those IDs by batch, newest first
 //	hubrelay:deadletters:<sink>     STREAM of dead letters
-//	hubrelay:deadindex:<sink>       HASH of the entry IDs in that stream by delivery ID
+//	hubrelay:deadindex:<sink>       HASH of the entry ID in that stream, a space and the account, by delivery ID
 //	hubrelay:failing:<sink>         time of the first failure since the last success
 //	hubrelay:stats:<sink>           HASH of the statistics of all nodes: delivered, retried, dropped, failed:<reason>,
 //	                                last_success, last_error (at most 512 bytes), last_error_at

@@ -20,7 +20,7 @@ func OrderMembersKey(k keyspace.Space, sink string) string { return k.OfSink("or
 // DeadLettersKey is the stream of a sink's dead letters.
 func DeadLettersKey(k keyspace.Space, sink string) string { return k.OfSink("deadletters", sink) }
 
-// DeadLetterIndexKey is the hash of the entry IDs of dead letters by delivery ID.
+// DeadLetterIndexKey is the hash of the entry IDs and accounts of dead letters by delivery ID.
 func DeadLetterIndexKey(k keyspace.Space, sink string) string { return k.OfSink("deadindex", sink) }
 
 // FailureStartKey is the time of the first failure since the last success in unix milliseconds.

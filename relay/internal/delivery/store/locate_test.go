@@ -52,7 +52,7 @@ func TestLocate(t *testing.T) {
 	}
 	letter, err := NewDeadLetter("x", NewRecord(newDelivery("x"), time.Now()), "because", "", time.Now())
 	if err == nil {
-		_, _, err = s.DeadLetters.Add(t.Context(), Claim{Sink: testSink, ID: "x"}, 0, letter)
+		_, _, err = s.DeadLetters.Add(t.Context(), Claim{Sink: testSink, ID: "x"}, DeadLetterLimit{}, letter)
 	}
 	if err != nil {
 		t.Fatal(err)

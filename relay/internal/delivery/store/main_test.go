@@ -103,7 +103,7 @@ func (s *testStore) addDeadLetter(
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dropped, held, err = s.DeadLetters.Add(t.Context(), c, maxBacklog, entry); err != nil {
+	if dropped, held, err = s.DeadLetters.Add(t.Context(), c, DeadLetterLimit{Max: maxBacklog, AccountShare: 50}, entry); err != nil {
 		t.Fatal(err)
 	}
 	return dropped, held

@@ -294,12 +294,12 @@ func NewDeadLetter(id string, r *Record, reason, orderingKey string, now time.Ti
 	if err != nil {
 		return DeadLetterEntry{}, fmt.Errorf("encode dead letter: %w", err)
 	}
-	return DeadLetterEntry{id, fields}, nil
+	return DeadLetterEntry{id, n.Account, fields}, nil
 }
 
 // NewUnreadableDeadLetter returns the dead letter of a record that cannot be decoded. It keeps the record unchanged.
 func NewUnreadableDeadLetter(c Claim, reason string, now time.Time) DeadLetterEntry {
-	return DeadLetterEntry{c.ID, []any{
+	return DeadLetterEntry{c.ID, "", []any{
 		"id", c.ID, "topic", "", "hub", "", "account", "", "data", c.Body,
 		"reason", reason, "attempts", "[]", "time", now.UTC().Format(time.RFC3339Nano),
 	}}

@@ -35,7 +35,7 @@ func TestNewReplicated(t *testing.T) {
 			return err
 		},
 		"dead letter": func(ctx context.Context) error {
-			_, _, err := s.DeadLetters.Add(ctx, Claim{Sink: testSink, ID: "2"}, 0, letter)
+			_, _, err := s.DeadLetters.Add(ctx, Claim{Sink: testSink, ID: "2"}, DeadLetterLimit{}, letter)
 			return err
 		},
 		"pause":  func(ctx context.Context) error { return s.States.Pause(ctx, testSink) },

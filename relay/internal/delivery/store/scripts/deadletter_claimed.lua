@@ -1,10 +1,11 @@
 -- Store a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry queue.
 -- KEYS: retry, records, arrivals, deadletters, index, order, ordermembers. ARGV: ID of the claim, end of the claim ('': a fresh
--- delivery), maximum number of dead letters (0: no limit), ID of the dead letter, then names and values of the fields.
+-- delivery), maximum number of dead letters (0: no limit), account share in percent, ID and account of the dead letter, then names
+-- and values of the fields.
 -- Returns the number of dropped dead letters, or -1 if the claim was lost and nothing was done.
 
 -- Nothing is removed first: a full Redis must reject the dead letter of a fresh delivery, because its event also stays in the log.
-local max, id = tonumber(ARGV[3]), ARGV[4]
+local max, id = tonumber(ARGV[3]), ARGV[5]
 if ARGV[2] ~= '' then
   if not holds_claim(ARGV[1], ARGV[2]) then
     return -1
@@ -13,21 +14,12 @@ if ARGV[2] ~= '' then
 end
 local old = redis.call('HGET', KEYS[5], id)
 if old then
-  redis.call('XDEL', KEYS[4], old)
+  redis.call('XDEL', KEYS[4], (parse_index(old)))
 end
-redis.call('HSET', KEYS[5], id, redis.call('XADD', KEYS[4], '*', unpack(ARGV, 5)))
+redis.call('HSET', KEYS[5], id, redis.call('XADD', KEYS[4], '*', unpack(ARGV, 7)) .. ' ' .. ARGV[6])
 local excess = redis.call('XLEN', KEYS[4]) - max
 if max <= 0 or excess <= 0 then
   return 0
 end
 -- Drop few at once, because the limit may have been much higher before.
-local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', math.min(excess, 10))
-for _, entry in ipairs(oldest) do
-  redis.call('XDEL', KEYS[4], entry[1])
-  for i = 1, #entry[2], 2 do
-    if entry[2][i] == 'id' and redis.call('HGET', KEYS[5], entry[2][i + 1]) == entry[1] then
-      redis.call('HDEL', KEYS[5], entry[2][i + 1])
-    end
-  end
-end
-return #oldest
+return drop_oldest(KEYS[4], KEYS[5], math.min(excess, 10), tonumber(ARGV[4]))

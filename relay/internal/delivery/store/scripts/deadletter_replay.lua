@@ -17,12 +17,7 @@ for a = 3, #ARGV, 2 do
     return {moved, unreadable, 1}
   end
   local entry = redis.call('XRANGE', KEYS[4], at, at)[1]
-  local f = {}
-  if entry then
-    for i = 1, #entry[2], 2 do
-      f[entry[2][i]] = entry[2][i + 1]
-    end
-  end
+  local f = entry and fields_of(entry)
   if entry and (not f.notifications and (f.topic or '') == '' or f.digest and not is_json(f.digest)) then
     unreadable = unreadable + 1
   else
@@ -50,12 +45,9 @@ for a = 3, #ARGV, 2 do
       end
       local body = '{"made":0,"attempts":' .. attempts .. ',"notifications":' .. list .. extra .. '}'
       schedule(id, body, due, due, key)
-      redis.call('XDEL', KEYS[4], at)
       moved = moved + 1
     end
-    if redis.call('HGET', KEYS[5], id) == at then
-      redis.call('HDEL', KEYS[5], id)
-    end
+    delete_letter(KEYS[4], KEYS[5], id, at)
   end
 end
 return {moved, unreadable, 0}
