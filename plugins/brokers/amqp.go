@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -48,7 +50,7 @@ type amqpConnection struct {
 func openAMQP(s *Sink) opener {
 	sizes := &amqpSizeLimit{}
 	return func(ctx context.Context) (brokerConn, error) {
-		return s.eachHost(func(host string) (brokerConn, error) { return s.dialAMQP(ctx, host, sizes) })
+		return s.eachHost(ctx, func(host string) (brokerConn, error) { return s.dialAMQP(ctx, host, sizes) })
 	}
 }
 
@@ -94,7 +96,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string, sizes *amqpSizeLimit) 
 		return nil, errors.Join(err, conn.Close())
 	}
 	go c.watchBlocked(conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
-	go watchClose(conn.NotifyClose(make(chan *amqp.Error, 1)), c.kill)
+	go watchClose(conn.NotifyClose(make(chan *amqp.Error, 1)), func(err error) { c.kill(c.explainSilence(err)) })
 	context.AfterFunc(c.lifetime(), func() { _ = c.Close() })
 	return c, nil
 }
@@ -104,6 +106,16 @@ func (s *Sink) exchangeName() string {
 		return "amq.topic" // exists on all brokers
 	}
 	return *s.config.Exchange
+}
+
+// explainSilence replaces the error of a connection on which no heartbeat arrived in time.
+func (c *amqpConnection) explainSilence(err error) error {
+	var closed *amqp.Error
+	if errors.As(err, &closed) && closed.Code == amqp.FrameError && strings.HasPrefix(closed.Reason, "read ") &&
+		strings.HasSuffix(closed.Reason, os.ErrDeadlineExceeded.Error()) {
+		return &noResponseError{c.conn.Config.Heartbeat * 3 / 2, err} // the time limit of the library for a read
+	}
+	return err
 }
 
 // watchBlocked stores whether the server blocks publishers. The library closes the channel with the connection.

@@ -37,6 +37,7 @@ func (c *amqpConnection) openChannel(maxUnconfirmed int) (*amqpChannel, error) {
 	}
 	channel.NotifyReturn(ch.returns)
 	go watchClose(channel.NotifyClose(make(chan *amqp.Error, 1)), func(err error) {
+		err = c.explainSilence(err)
 		if err != nil && !isTopicRefused(err) {
 			c.kill(err) // before the end of the channel, so no publisher replaces the channel
 		}

@@ -82,7 +82,7 @@ func (s *mqttSession) ConnectionLost(d *packets.Disconnect) error {
 
 func openMQTT(s *Sink) opener {
 	return func(ctx context.Context) (brokerConn, error) {
-		return s.eachHost(func(host string) (brokerConn, error) { return s.dialMQTT(ctx, host) })
+		return s.eachHost(ctx, func(host string) (brokerConn, error) { return s.dialMQTT(ctx, host) })
 	}
 }
 

@@ -208,6 +208,7 @@ func TestAMQP(t *testing.T) {
 	other.Exchange, other.VHost = nil, "missing"
 	expectFailure(t, other, relay.OutcomeRetry, "vhost", "missing")
 	r.testTLSProxy(t)
+	r.testFrozenServer(t)
 	r.testUnroutableCopies(t)
 	r.testTooLargeAmongOthers(t, rabbitMaxMessage+1)
 	r.testAMQPPermissions(t, s)

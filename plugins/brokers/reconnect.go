@@ -37,16 +37,40 @@ type brokerConn interface {
 type opener func(ctx context.Context) (brokerConn, error)
 
 // eachHost dials the addresses in order and returns the first connection.
-func (s *Sink) eachHost(dial func(host string) (brokerConn, error)) (brokerConn, error) {
+func (s *Sink) eachHost(ctx context.Context, dial func(host string) (brokerConn, error)) (brokerConn, error) {
 	var errs []error
 	for _, host := range s.config.hostPorts() {
 		c, err := dial(host)
 		if err == nil {
 			return c, nil
 		}
-		errs = append(errs, err)
+		errs = append(errs, explainDialTimeout(ctx, err))
+		if ctx.Err() != nil {
+			break // no time is left for the other addresses
+		}
 	}
 	return nil, errors.Join(errs...)
+}
+
+// noResponseError reports that a broker did not respond to a dial or a message in time. The cause is the error of the library.
+type noResponseError struct {
+	limit time.Duration
+	cause error
+}
+
+func (e *noResponseError) Error() string {
+	return fmt.Sprintf("the broker did not respond within %s", e.limit.Round(100*time.Millisecond))
+}
+
+func (e *noResponseError) Unwrap() error { return e.cause }
+
+// explainDialTimeout replaces the error of a dial that ran out of time. A library may report only that its connection was
+// closed.
+func explainDialTimeout(ctx context.Context, err error) error {
+	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return err
+	}
+	return &noResponseError{dialTimeout, err}
 }
 
 // reconnector dials on demand, one dial at a time. All deliveries wait for the dial in progress, so a broker that

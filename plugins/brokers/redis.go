@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
 	"github.com/ThreeDotsLabs/watermill-redisstream/pkg/redisstream"
@@ -36,7 +38,13 @@ type redisConnection struct {
 // Publish waits for the server. After a failure it reloads the slots of a cluster, which the library does only once a
 // minute.
 func (c *redisConnection) Publish(stream string, messages ...*message.Message) error {
+	startedAt := time.Now()
 	err := c.Publisher.Publish(stream, messages...)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, redis.ErrPoolTimeout) {
+		err = fmt.Errorf("%w; it may have stored the message, and a repeat has the same ID",
+			&noResponseError{time.Since(startedAt), err})
+	}
 	if err != nil && c.cluster != nil {
 		c.cluster.ReloadState(context.Background()) // does not block
 	}
@@ -69,6 +77,7 @@ func openRedis(s *Sink) opener {
 			stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // a read observes only the deadline of ctx
 			err = client.Ping(ctx).Err()
 			stop()
+			err = explainDialTimeout(ctx, err)
 		}
 		if err != nil {
 			return nil, errors.Join(err, client.Close())

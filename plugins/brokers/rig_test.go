@@ -4,12 +4,14 @@ package brokers
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -315,6 +317,32 @@ func startRabbitMQ(t *testing.T) *server {
 	}
 	s.start()
 	return s
+}
+
+// testFrozenServer expects an error in plain words from a frozen server, on an open connection and while dialing.
+func (r rig) testFrozenServer(t *testing.T) {
+	t.Helper()
+	open, fresh := startSink(t, r.config), startSink(t, r.config)
+	if err := r.deliver(t, open, newDelivery(1)); err != nil {
+		t.Fatal(err)
+	}
+	r.freeze(true)
+	defer r.freeze(false)
+	plain := regexp.MustCompile(`the broker did not respond within [\d.]+s\b`)
+	var wg sync.WaitGroup
+	for state, s := range map[string]*Sink{"open": open, "fresh": fresh} {
+		wg.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err := s.Deliver(ctx, newDelivery(2))
+			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry ||
+				!plain.MatchString(err.Error()) || strings.Contains(err.Error(), "tcp") {
+				t.Errorf("%s connection: got %v, want that the broker did not respond in time", state, err)
+			}
+			t.Log(state, err)
+		})
+	}
+	wg.Wait()
 }
 
 // testForbiddenRoutingKeys publishes messages with allowed and forbidden routing keys. RabbitMQ closes the channel for each

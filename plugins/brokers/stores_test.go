@@ -51,6 +51,7 @@ func TestRedis(t *testing.T) {
 			return all
 		})
 	runSuite(t, r)
+	r.testFrozenServer(t)
 	expectFailure(t, withWrongPassword(r.config), relay.OutcomeRetry, "user", testUser, "password")
 	s.run(nil, append(cli, "SET", "taken", "1")...)
 	other := r.config
