@@ -33,7 +33,7 @@ type command struct {
 	output  *outputHead
 }
 
-// execute runs the command. It fails if the command did not end by itself.
+// execute runs the command. It fails if the command did not end by itself, whatever its exit status.
 func (c *command) execute(ctx context.Context) (*os.ProcessState, error) {
 	done := make(chan exitResult, 1)
 	go func() {
@@ -60,7 +60,7 @@ func (c *command) classify(ctx context.Context, end exitResult) (*os.ProcessStat
 		return nil, timeoutError(ctx, c.program, "was not started")
 	case end.state == nil:
 		return nil, fmt.Errorf("start %s: %w", c.program, startError(end.err))
-	case end.signalled && !end.state.Success() && end.state.ExitCode() != dataError:
+	case end.signalled: // no status counts, because many programs end with 0 at SIGTERM
 		return nil, timeoutError(ctx, c.program, "was terminated")
 	}
 	return end.state, nil

@@ -56,7 +56,7 @@ type Sink struct {
 }
 
 // Deliver runs the command once. When ctx ends, the command and the child processes in its process group receive SIGTERM, and
-// SIGKILL a second later.
+// SIGKILL a second later. The attempt has then failed, whatever the exit status.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	payload, err := s.payload(d)
 	if err != nil {

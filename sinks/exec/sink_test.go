@@ -1,12 +1,10 @@
 package exec
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -251,93 +249,6 @@ func awaitContent(t *testing.T, file string) {
 	})
 	if err != nil {
 		t.Error(err)
-	}
-}
-
-// After the timeout, the command and its child processes end soon, whatever they do.
-func TestTimeLimit(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string]string{
-		"sleeps":           `echo $$ > "$PID"; sleep 1000`,
-		"ignores the word": `trap '' TERM; echo $$ > "$PID"; while :; do sleep 1; done`,
-		"forks":            `(trap '' TERM; sh -c 'echo $$ > "$PID"; while :; do sleep 1; done') & wait`,
-		"fills the pipe":   `echo $$ > "$PID"; trap '' TERM; yes`,
-		"stops":            `echo $$ > "$PID"; kill -STOP $$; sleep 1000`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			pid := filepath.Join(t.TempDir(), "pid")
-			program := script(t, text)
-			s := openTest(t, &Config{Command: []string{program}, Env: []string{"PID=" + pid}})
-			ctx, cancel := context.WithCancelCause(t.Context())
-			go func() {
-				awaitContent(t, pid)
-				cancel(context.DeadlineExceeded) // as soon as it runs
-			}()
-			err := s.Deliver(ctx, sinktest.SampleDigest("d", 900, 900))
-			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err,
-				context.DeadlineExceeded) ||
-				!strings.Contains(err.Error(), program+" did not end in time and was terminated") {
-				t.Errorf("%s: %v", outcome, err)
-			}
-			gone(t, pid)
-		})
-	}
-}
-
-// Some commands end successfully after SIGTERM.
-func TestEndsWhenTold(t *testing.T) {
-	t.Parallel()
-	ready := filepath.Join(t.TempDir(), "ready")
-	s := openTest(t, &Config{
-		Command: []string{script(t, `trap 'exit 0' TERM; echo x > "$READY"; while :; do sleep 0.01; done`)},
-		Env:     []string{"READY=" + ready},
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		awaitContent(t, ready)
-		cancel()
-	}()
-	if err := s.Deliver(ctx, sinktest.Sample("a")); err != nil {
-		t.Error(err)
-	}
-}
-
-// A permanent failure counts even after SIGTERM. Most other statuses do not count then.
-func TestStatusOfOneThatIsTold(t *testing.T) {
-	t.Parallel()
-	for status, want := range map[int]bool{0: true, 65: true, 1: false, 143: false} {
-		cmd := exec.Command("/bin/sh", "-c", fmt.Sprint("exit ", status))
-		err := cmd.Run()
-		state, late := (&command{program: "sh"}).classify(over{t.Context()}, exitResult{cmd.ProcessState, err, true})
-		if (late == nil) != want || want && state.ExitCode() != status {
-			t.Errorf("status %d: %v", status, late)
-		}
-	}
-}
-
-// over is a context that has just ended without notification.
-type over struct{ context.Context }
-
-func (over) Err() error { return context.DeadlineExceeded }
-
-// A command that ends before SIGTERM counts as ended by itself, and a command that cannot start reports the reason.
-func TestEndsBeforeItIsTold(t *testing.T) {
-	t.Parallel()
-	garbage := filepath.Join(t.TempDir(), "garbage")
-	if err := os.WriteFile(garbage, []byte("x"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct{ program, want string }{
-		{script(t, `exit 3`), "ended with status 3"},
-		{script(t, `kill -KILL $$`), "was terminated by signal 9"},
-		{garbage, "not a program for this machine"},
-	} {
-		err := openTest(t, &Config{Command: []string{c.program}}).Deliver(over{t.Context()}, sinktest.Sample("a"))
-		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
-			!strings.Contains(err.Error(), c.want) || errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("%s: %v", outcome, err)
-		}
 	}
 }
 
