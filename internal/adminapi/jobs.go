@@ -40,8 +40,8 @@ type CreateJobRequest struct {
 	CopyVolumes bool `json:"copy_volumes,omitempty"`
 }
 
-// ListJobs lists the jobs of all hubs, the newest first. The relay keeps jobs for 30 days, and lists the newest 1,000 of each
-// partition.
+// ListJobs lists the jobs of all hubs, the newest first. The relay keeps jobs for 30 days after their end, at most 100 of an
+// instance, and lists the newest 1,000 of each partition.
 func ListJobs() Operation[ListJobsRequest, Page[Job]] {
 	return viewerOperation[ListJobsRequest, Page[Job]]("jobs.list", "/api/jobs", "List migration jobs, the newest first")
 }

@@ -24,8 +24,6 @@ type jobSpec struct {
 	Destination string `json:"destination"`
 	Stateful    bool   `json:"stateful,omitempty"`
 	CopyVolumes bool   `json:"copy_volumes,omitempty"`
-	// Options are the other members of value.stateful, unmodified.
-	Options json.RawMessage `json:"options,omitempty"`
 	// Key is the name of the API key of the request.
 	Key string `json:"key,omitempty"`
 }

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -72,6 +73,44 @@ func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 			compare(t, "jobs of the instance", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
 			if n := b.Commands().XLen(t.Context(), keys{b.Keys()}.jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
 				t.Errorf("got %d entries in the stream of jobs, want 0", n)
+			}
+		})
+	}
+}
+
+// A client cannot fill Redis with jobs: the oldest jobs of an instance are deleted, and a job does not keep unknown members.
+func TestJobs_EndedAreLimited(t *testing.T) {
+	t.Parallel()
+	for name, open := range map[string]func(*testing.T) *redisconn.Conn{
+		"one redis": newRedis, "cluster": newClusterRedis,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t)
+			s := newSite(t, b)
+			client, k, p := b.Commands(), keys{b.Keys()}, b.Keys().Partition(hubA)
+			for i := range maxJobsPerInstance {
+				id := fmt.Sprintf("old%d", i)
+				err := errors.Join(client.HSet(t.Context(), k.job(id, p), "state", "completed").Err(),
+					client.LPush(t.Context(), k.instanceJobs(p, InstanceField("c0", "i0")), id).Err())
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			exists := func(id string) int64 { return client.Exists(t.Context(), k.job(id, p)).Val() }
+			r := s.request(0, "")
+			r.Body = []byte(`{"action":"migrate","value":{"destination_server_id":"s2","stateful":{"x":"` +
+				strings.Repeat("a", 100_000) + `"}}}`)
+			d, err := s.svc.Migrate(t.Context(), r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			id := d.JobID
+			if exists("old0") != 0 || exists("old1") != 1 || exists(id) != 1 {
+				t.Errorf("got %d, %d and %d, want the oldest job to be deleted", exists("old0"), exists("old1"), exists(id))
+			}
+			if n := client.HStrLen(t.Context(), k.job(id, p), "order").Val(); n == 0 || n > 1000 {
+				t.Errorf("got %d bytes for the request", n)
 			}
 		})
 	}

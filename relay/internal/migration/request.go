@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"slices"
 	"strconv"
@@ -22,18 +21,14 @@ const actionMigrate = "migrate"
 // maxServerID is the maximum length of a server ID in a request, in bytes.
 const maxServerID = 256
 
-// maxOptions is the maximum size of value.stateful, in bytes.
-const maxOptions = 16 << 10
-
 // migrateRequest is the decoded body of a request.
 type migrateRequest struct {
 	destination string
 	copyVolumes bool
-	options     json.RawMessage
 }
 
 // parseMigrateRequest decodes the body of a request. It rejects unknown members, except in value.stateful, whose
-// members docs/specification.md leaves open.
+// members docs/specification.md leaves open. They have no effect.
 func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *relay.Error) {
 	var in migrateRequest
 	if err := checkContentType(contentType); err != nil {
@@ -93,16 +88,6 @@ func (m *migrateRequest) parseStateful(text []byte) *relay.Error {
 			return wrongType("/value/stateful/copy_volumes", "true or false", flag)
 		}
 	}
-	delete(members, "copy_volumes")
-	if len(text) > maxOptions {
-		return relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf(
-				"stateful has %d bytes, the maximum is %d", len(text), maxOptions,
-			)).WithPointer("/value/stateful")
-	}
-	if len(members) > 0 {
-		m.options, _ = json.Marshal(members) // The values are valid JSON.
-	}
 	return nil
 }
 
@@ -134,8 +119,8 @@ func checkSyntax(body []byte) *relay.Error {
 	}
 	tokens := json.NewDecoder(bytes.NewReader(body))
 	tokens.UseNumber()
-	if name := duplicateMember(tokens); name != "" {
-		return relay.NewError(relay.CodeInvalidArgument, "duplicate member").WithPointer(relay.Truncate(name, 300))
+	if path := duplicateMember(tokens); path != nil {
+		return relay.NewError(relay.CodeInvalidArgument, "duplicate member").WithPointer(pointerTo(path))
 	}
 	return nil
 }
@@ -196,11 +181,25 @@ func wrongType(pointer, want string, text []byte) *relay.Error {
 		name+" must be "+want+", not "+jsontype.Name(bytes.TrimSpace(text)[0])).WithPointer(pointer)
 }
 
-// duplicateMember returns the pointer of the first duplicate member in valid JSON, or "".
-func duplicateMember(d *json.Decoder) string {
+// maxPointer is the maximum length of the pointer to a duplicate member, in bytes.
+const maxPointer = 300
+
+// pointerTo returns the JSON pointer of a path, the innermost name first.
+func pointerTo(path []string) string {
+	var pointer strings.Builder
+	for _, name := range slices.Backward(path) {
+		if pointer.WriteString(relay.JSONPointer(name)); pointer.Len() > maxPointer {
+			break
+		}
+	}
+	return relay.Truncate(pointer.String(), maxPointer)
+}
+
+// duplicateMember returns the path of the first duplicate member in valid JSON, the innermost name first, or nil.
+func duplicateMember(d *json.Decoder) (path []string) {
 	token, err := d.Token()
 	if err != nil {
-		return ""
+		return nil
 	}
 	switch token {
 	case json.Delim('{'):
@@ -209,27 +208,25 @@ func duplicateMember(d *json.Decoder) string {
 			token, err := d.Token()
 			name, ok := token.(string)
 			if err != nil || !ok {
-				return ""
+				return nil
 			}
 			if seen[name] {
-				return relay.JSONPointer(name)
+				return []string{name}
 			}
 			seen[name] = true
-			if in := duplicateMember(d); in != "" {
-				return relay.JSONPointer(name) + in
+			if in := duplicateMember(d); in != nil {
+				return append(in, name)
 			}
 		}
 	case json.Delim('['):
 		for i := 0; d.More(); i++ {
-			if in := duplicateMember(d); in != "" {
-				return relay.JSONPointer(strconv.Itoa(i)) + in
+			if in := duplicateMember(d); in != nil {
+				return append(in, strconv.Itoa(i))
 			}
 		}
 	default:
-		return ""
+		return nil
 	}
-	if _, err := d.Token(); err != nil && !errors.Is(err, io.EOF) {
-		return ""
-	}
-	return ""
+	_, _ = d.Token() // the end
+	return nil
 }

@@ -117,7 +117,7 @@ func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) 
 	return jobSpec{
 		ID: s.newID(), Hub: c.Hub, Account: c.Account, Environment: c.Environment, Cluster: found.Source.Cluster,
 		Container: c.ID, Instance: r.Instance, Source: found.Source.ID, Destination: found.Destination.ID,
-		Stateful: c.Stateful, CopyVolumes: in.copyVolumes, Options: in.options, Key: r.KeyName,
+		Stateful: c.Stateful, CopyVolumes: in.copyVolumes, Key: r.KeyName,
 	}, nil
 }
 

@@ -19,7 +19,7 @@ import (
 const (
 	// jobTTL is the time for which an ended job is stored.
 	jobTTL = 30 * 24 * time.Hour
-	// maxJobsPerInstance is the maximum number of listed jobs per instance.
+	// maxJobsPerInstance is the maximum number of stored jobs per instance. The oldest ones are deleted.
 	maxJobsPerInstance = 100
 	// workers is the consumer group of the job streams.
 	workers = "workers"

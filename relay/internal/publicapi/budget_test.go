@@ -140,15 +140,24 @@ func TestToken_QuotaUnavailable(t *testing.T) {
 	}
 }
 
-// While the storage is full, no tokens are issued, because they are stored too.
-func TestToken_StorageFull(t *testing.T) {
+// While the storage is full, no tokens are issued and no jobs are created, because they are stored too.
+func TestBudget_StorageFull(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
 		o.CheckStorage = func() error { return storage.NewFullError("the storage is full") }
+		o.Routes = new(fakeJobs).routes()
 	}, nil)
-	a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops")
-	if code, _, _ := a.envelope(t); code != "503.storage-full" {
-		t.Errorf("got %d %s", a.status, a.body)
+	tasks := "/v1/containers/c/instances/i/tasks"
+	for _, a := range []response{
+		f.do("GET", pathNotifications, "", "Authorization", "Bearer ops"),
+		f.do("POST", tasks, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h1", "Content-Type", "application/json"),
+	} {
+		if code, _, _ := a.envelope(t); code != "503.storage-full" {
+			t.Errorf("got %d %s", a.status, a.body)
+		}
+	}
+	if a := f.do("GET", tasks, "", "Authorization", "Bearer ops", "X-Hub-Id", "h1"); a.status != http.StatusOK {
+		t.Errorf("list of tasks: got %d %s, want 200", a.status, a.body)
 	}
 }
 

@@ -47,6 +47,9 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 		}
 		request := module.PublicRequest{Caller: newCaller(key, hub), Params: params}
 		if m.Method == http.MethodPost {
+			if err := a.opt.CheckStorage(); err != nil {
+				return a.publicError(r, err)
+			}
 			if request.IdempotencyKey, err = idempotencyKey(r); err != nil {
 				return err
 			}

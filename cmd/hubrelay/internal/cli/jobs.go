@@ -15,8 +15,8 @@ import (
 
 func newJobs(std term.Streams) *cobra.Command {
 	cmd := command.NewGroup("jobs", "Show and cancel migration jobs", newJobsShow(std), newJobsList(std), admincli.NewJobsCancel(std))
-	cmd.Long = `A job runs a migration. It is kept for 30 days after its end. Any key of its hub can read it. Operators cancel it
-through the admin API.`
+	cmd.Long = `A job runs a migration. It is kept for 30 days after its end, or until the instance has 100 newer jobs. Any key of
+its hub can read it. Operators cancel it through the admin API.`
 	return cmd
 }
 

@@ -29,6 +29,11 @@ redis.call('HSET', KEYS[1], 'order', ARGV[4], 'field', ARGV[1], 'entry', entry,
   'state', 'queued', 'queued', now(), 'changed', now())
 redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
 redis.call('LPUSH', KEYS[4], ARGV[3])
+-- The jobs that leave the list have ended. Otherwise a client could fill Redis with jobs.
+for _, old in ipairs(redis.call('LRANGE', KEYS[4], ARGV[8], -1)) do
+  local at, last = string.find(KEYS[1], ARGV[3], 1, true)
+  redis.call('DEL', string.sub(KEYS[1], 1, at - 1) .. old .. string.sub(KEYS[1], last + 1))
+end
 redis.call('LTRIM', KEYS[4], 0, tonumber(ARGV[8]) - 1)
 redis.call('PEXPIRE', KEYS[4], ARGV[7])
 redis.call('LPUSH', KEYS[8], ARGV[3])
