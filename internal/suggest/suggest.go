@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// maxName is the maximum length of a word in bytes.
-const maxName = 256
+// maxName is the maximum length of a word in bytes. The time to compare two words grows with the product of their lengths.
+const maxName = 64
 
 // ClosestName returns the name that most likely was meant by word, or "" if none is close. Case is ignored, and at
-// most a third of the word may differ. Words longer than 256 bytes have no suggestion.
+// most a third of the word may differ. Words longer than 64 bytes have no suggestion.
 func ClosestName(word string, names []string) string {
 	return Closest(word, names, func(a, b []byte) int {
 		// The distance is at least the difference in length, so most names need no comparison.

@@ -108,6 +108,16 @@ func TestBudget_TokenFlood(t *testing.T) {
 	}
 }
 
+// Rejected requests count too.
+func TestBudget_RejectedTokens(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.Quotas = newBudget(t, 1) }, nil)
+	codes := f.repeatUntil429(pathNotifications+"?topics=no.such", "Authorization", "Bearer ops")
+	if codes[0] != 422 || codes[len(codes)-1] != 429 {
+		t.Errorf("got %v, want 422 first and 429 at the end", codes)
+	}
+}
+
 func TestBudget_ModuleRoutes(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {

@@ -34,6 +34,10 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	if err != nil {
 		return err
 	}
+	// A rejected request counts too, because patterns take time to parse.
+	if err := a.takeRequest(w, r, key); err != nil {
+		return err
+	}
 	if _, err := a.parseParameters(req); err != nil {
 		return err
 	}
@@ -41,9 +45,6 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	if grant.Stream = req.encodeParameters(); len(grant.Stream) > maxParameters {
 		return relay.NewError(relay.CodeInvalidArgument, "the stream parameters are longer than "+
 			strconv.Itoa(maxParameters)+" bytes; send them when you open the stream")
-	}
-	if err := a.takeRequest(w, r, key); err != nil {
-		return err
 	}
 	if r.Method == http.MethodHead {
 		httpserver.WriteJSON(w, http.StatusOK, nil)
