@@ -87,6 +87,7 @@ func (s *pluginSession) connect(ctx context.Context) error {
 			grpc.WithInitialWindowSize(wire.Window), grpc.WithInitialConnWindowSize(wire.Window),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxResponse),
 				grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+			grpc.WithChainStreamInterceptor(rejectBroker),
 		},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
 			s.process.cmd.Env = append(append([]string{}, s.o.Env...), cmd.Env...)
@@ -106,6 +107,17 @@ func (s *pluginSession) connect(ctx context.Context) error {
 	s.calls = l
 	s.o.Log.Info("plugin started", "pid", s.process.pid.Load(), "version", relay.Truncate(version, 60))
 	return nil
+}
+
+// rejectBroker rejects the broker stream of go-plugin, which the host does not use. go-plugin starts a goroutine for each of
+// its messages, so a plugin could fill the memory of the relay.
+func rejectBroker(
+	ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, o ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	if strings.HasPrefix(method, "/plugin.GRPCBroker/") {
+		return nil, status.Error(codes.Unimplemented, "the host has no broker")
+	}
+	return open(ctx, d, conn, method, o...)
 }
 
 // dial runs the handshake of go-plugin, which does not take a context.
