@@ -208,7 +208,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Sinks: sinks{deliveries, reporter}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
-		Status: reporter,
+		Status: reporter, AwaitReplicas: conn.AwaitReplicas,
 	})
 	if err != nil {
 		return err

@@ -70,6 +70,8 @@ type Options struct {
 	Status Status
 	// Jobs implements /api/jobs.
 	Jobs Jobs
+	// AwaitReplicas waits until enough replicas have all changes. It may be nil.
+	AwaitReplicas func(context.Context) error
 }
 
 // Admin serves the console, /api/ and /debug/pprof/ to operators. It may be used concurrently.

@@ -32,11 +32,16 @@ type apiHandler struct {
 	log     *slog.Logger
 	audit   audit.Recorder
 	catalog *relay.Catalog
-	routes  map[string]map[string]http.HandlerFunc // by path and method
+	// awaitReplicas may be nil.
+	awaitReplicas func(context.Context) error
+	routes        map[string]map[string]http.HandlerFunc // by path and method
 }
 
 func newAPIHandler(opt Options) *apiHandler {
-	h := &apiHandler{log: opt.Log, audit: opt.Audit, catalog: opt.Catalog, routes: make(map[string]map[string]http.HandlerFunc)}
+	h := &apiHandler{
+		log: opt.Log, audit: opt.Audit, catalog: opt.Catalog, awaitReplicas: opt.AwaitReplicas,
+		routes: make(map[string]map[string]http.HandlerFunc),
+	}
 	h.handleSinks(opt.Sinks)
 	searches := newSearchSlots()
 	h.handleDeadLetters(opt.Sinks, searches)
@@ -186,7 +191,7 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 			return
 		}
 		r = withAuditDetail(r)
-		result := h.serve(w, r, maxBody, f)
+		result := h.serve(w, r, maxBody, h.withReplication(op, f))
 		h.log.Info("admin request", "actor", callerFrom(r).Name, "action", op.Name, "path", r.URL.Path,
 			"result", result)
 		h.recordRequest(r, op, result)
@@ -199,6 +204,20 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 	methods[op.Method] = handler
 	if op.Method == http.MethodGet {
 		methods[http.MethodHead] = handler
+	}
+}
+
+// withReplication returns a handler that calls f, and reports a change as successful only when a failover cannot undo it.
+func (h *apiHandler) withReplication(op adminapi.Description, f func(*http.Request) (any, error)) func(*http.Request) (any, error) {
+	if h.awaitReplicas == nil || op.Name == adminapi.TestSink().Name || op.Name == adminapi.ExplainStream().Name {
+		return f
+	}
+	return func(r *http.Request) (any, error) {
+		body, err := f(r)
+		if err == nil {
+			err = h.awaitReplicas(r.Context())
+		}
+		return body, err
 	}
 }
 
