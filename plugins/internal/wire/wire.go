@@ -55,7 +55,12 @@ func ToDelivery(m *sinkv1.Delivery) (d relay.Delivery, timeout time.Duration) {
 			Data: n.GetData(),
 		}
 	}
-	return d, time.Duration(m.GetTimeoutMs()) * time.Millisecond
+	return d, fromMilliseconds(m.GetTimeoutMs())
+}
+
+// fromMilliseconds converts a number from the other side. It limits the number, because the product must not overflow.
+func fromMilliseconds(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 }
 
 func fromDigest(d *relay.Digest) *sinkv1.Digest {
@@ -137,7 +142,7 @@ func ToOutcome(m *sinkv1.Ack) error {
 	case sinkv1.Outcome_OUTCOME_RETRY:
 		return failed
 	case sinkv1.Outcome_OUTCOME_RETRY_AFTER:
-		return relay.RetryAfter(failed, time.Duration(max(0, m.GetRetryAfterMs()))*time.Millisecond)
+		return relay.RetryAfter(failed, fromMilliseconds(m.GetRetryAfterMs()))
 	case sinkv1.Outcome_OUTCOME_PERMANENT:
 		return relay.Permanent(failed)
 	case sinkv1.Outcome_OUTCOME_GONE:

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"strings"
 	"testing"
@@ -150,6 +151,20 @@ func TestToOutcome_AcceptsAnyInput(t *testing.T) {
 	long := ToOutcome(&sinkv1.Ack{Outcome: sinkv1.Outcome_OUTCOME_GONE, Error: strings.Repeat("é", maxText)})
 	if text := long.Error(); len(text) > maxText || !utf8.ValidString(text) {
 		t.Errorf("%d bytes, valid: %v", len(text), utf8.ValidString(text))
+	}
+}
+
+// A long delay must not overflow, which would make it negative or short.
+func TestDurations_LimitsMilliseconds(t *testing.T) {
+	const longest = math.MaxInt64 / int64(time.Millisecond)
+	for ms, want := range map[int64]time.Duration{
+		math.MinInt64: 0, -1: 0, 1500: 1500 * time.Millisecond, longest: time.Duration(longest) * time.Millisecond,
+		longest + 1: time.Duration(longest) * time.Millisecond, math.MaxInt64: time.Duration(longest) * time.Millisecond,
+	} {
+		_, after := relay.Classify(ToOutcome(&sinkv1.Ack{Outcome: sinkv1.Outcome_OUTCOME_RETRY_AFTER, RetryAfterMs: ms}))
+		if _, timeout := ToDelivery(&sinkv1.Delivery{TimeoutMs: ms}); after != want || timeout != want {
+			t.Errorf("%d ms: got a delay of %s and a timeout of %s, want %s", ms, after, timeout, want)
+		}
 	}
 }
 
