@@ -112,7 +112,7 @@ func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held 
 	if s.opts.isErased(it) {
 		return true, nil
 	}
-	r := store.NewRecord(it.Delivery, time.Time{})
+	r := store.NewRecord(it.Delivery, s.opts.Now()) // max_age counts, or a key that always fails would fill the queue
 	body, err := r.Encode()
 	if err != nil {
 		return false, err

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -108,6 +110,32 @@ func TestOrder_DeadLetterUnblocksKey(t *testing.T) {
 		func() bool { return got.count() == 2*20-dead && len(e.deadLetters()) == dead && e.idle() },
 	)
 	got.check(t, 1, 15, 0)
+}
+
+// The age of a delivery counts while it waits for others with its key. Otherwise each of them would use up the whole schedule, and
+// those of a key that always fails would fill the queue.
+func TestOrder_WaitingCountsForMaxAge(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var mu sync.Mutex
+	attempts := make(map[string]int)
+	sink := new(successes).around(func(_ context.Context, d relay.Delivery) error {
+		mu.Lock()
+		defer mu.Unlock()
+		attempts[d.ID] = d.Attempt
+		return &relay.ResponseError{Status: http.StatusConflict}
+	})
+	const count = 5
+	e.lead(e.pipeline(sink, func(o *Options) {
+		ordered(store.OrderingHub)(o)
+		o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{50 * time.Millisecond}, 50), MaxAge: 300 * time.Millisecond}
+	}), newQueue(1, count))
+	testkit.WaitFor(t, "all are dead letters", func() bool { return len(e.deadLetters()) == count && e.idle() })
+	mu.Lock()
+	defer mu.Unlock()
+	if first, last := attempts["hub0-000000"], attempts["hub0-000004"]; first < 2 || last != 1 {
+		t.Errorf("got %d attempts of the first delivery and %d of the last, want several and 1", first, last)
+	}
 }
 
 // The next leader continues in order, whether the previous one lost its lease or stopped. Only deliveries in flight are
