@@ -70,6 +70,9 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	if responseErr.Status == http.StatusUnauthorized {
 		l.tokenRejections++
 	}
+	if isCursorRejection(responseErr, l.cursor) {
+		return nil, fmt.Errorf("open the stream: %w", &cursorError{responseErr})
+	}
 	return nil, fmt.Errorf("open the stream: %w", responseErr)
 }
 

@@ -101,11 +101,8 @@ func decodeNotification(data []byte) (relay.Notification, error) {
 	case err != nil:
 	case n.Topic == "":
 		err = errors.New("the message has no topic")
-	case len(n.Cursor) > maxCursor:
-		err = fmt.Errorf("the message has a cursor of %d bytes; a cursor has at most %d", len(n.Cursor), maxCursor)
+	case cursorSize(n.Cursor) > maxCursor:
+		err = fmt.Errorf("the message has a cursor of %d bytes in a query; a cursor has at most %d", cursorSize(n.Cursor), maxCursor)
 	}
 	return n, err
 }
-
-// maxCursor is the maximum length of a cursor. A longer one does not fit into the header of the request that resumes after it.
-const maxCursor = 8 << 10

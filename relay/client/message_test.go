@@ -64,10 +64,19 @@ func TestDecodeNotification_NamesAreCaseSensitive(t *testing.T) {
 // A cursor that does not fit into a request would prevent each new connection.
 func TestDecodeNotification_LimitsCursor(t *testing.T) {
 	t.Parallel()
-	for size, isValid := range map[int]bool{maxCursor: true, maxCursor + 1: false} {
-		text := `{"topic":"job.created","context":{"hub_id":"h"},"cursor":"` + strings.Repeat("k", size) + `"}`
-		if n, err := decodeNotification([]byte(text)); (err == nil) != isValid || isValid && len(n.Cursor) != size {
-			t.Errorf("%d bytes: got error %v", size, err)
+	for _, test := range []struct {
+		cursor  string
+		isValid bool
+	}{
+		{strings.Repeat("k", maxCursor), true},
+		{strings.Repeat("k", maxCursor+1), false},
+		{strings.Repeat("é", maxCursor/6), true}, // %C3%A9
+		{strings.Repeat("é", maxCursor/6+1), false},
+		{strings.Repeat("/", maxCursor/3+1), false},
+	} {
+		text := `{"topic":"job.created","context":{"hub_id":"h"},"cursor":"` + test.cursor + `"}`
+		if n, err := decodeNotification([]byte(text)); (err == nil) != test.isValid || test.isValid && n.Cursor != test.cursor {
+			t.Errorf("%d bytes of %.2q: got error %v", len(test.cursor), test.cursor, err)
 		}
 	}
 }

@@ -1,11 +1,13 @@
 package client
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -58,6 +60,62 @@ func TestListen_StaleCursor(t *testing.T) {
 			t.Error("the rejected cursor of the caller caused no error")
 		}
 		break
+	}
+}
+
+// If a request is too large because of a cursor of the server, Listen continues without the cursor. A cursor of the caller is
+// a permanent error.
+func TestListen_CursorTooLargeForRequest(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("c", 300)
+	for _, status := range []int{413, 414, 431} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			t.Parallel()
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				switch after := r.URL.Query().Get("after"); {
+				case !websocket.IsWebSocketUpgrade(r):
+					_, _ = fmt.Fprint(w, `{"data":{"token":"t"}}`)
+					return
+				case after != "now":
+					w.WriteHeader(status)
+					return
+				}
+				ws, err := (&websocket.Upgrader{}).Upgrade(w, r, nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				text := fmt.Appendf(nil, `{"topic":"job.created","context":{"hub_id":"h1"},"cursor":%q}`, long)
+				_ = ws.WriteMessage(websocket.TextMessage, text)
+				_ = ws.Close()
+			}))
+			defer s.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			c := &Client{URL: s.URL, Key: "secret", Hub: "h1"}
+			var got []string
+			for n, err := range c.Listen(ctx, fastRetries()) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got = append(got, n.Topic); len(got) == 3 {
+					break
+				}
+			}
+			if want := []string{"job.created", "hubrelay.resync", "job.created"}; !slices.Equal(got, want) {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			for after, want := range map[string]bool{long: true, "short": false} {
+				o := fastRetries()
+				o.After = after
+				for _, err := range c.Listen(ctx, o) {
+					if err == nil || IsCursorRejected(err) != want {
+						t.Errorf("cursor of %d bytes: got error %v, want a rejected cursor: %v", len(after), err, want)
+					}
+					break
+				}
+			}
+		})
 	}
 }
 

@@ -88,8 +88,8 @@ func (o *ListenOptions) setDefaults() {
 // notification with the topic hubrelay.resync in place of the lost ones, after the stream is open again. A caller that
 // refetches the state then misses no later change.
 //
-// A permanent error is yielded last: an invalid address, 401, 403 and 422, and before the first connection another 4xx,
-// an invalid certificate, and a server without TLS at an https address. A 401 for a new token is permanent after three in
+// A permanent error is yielded last: an invalid address, 401, 403, 422 and a rejected After ([IsCursorRejected]), and before
+// the first connection another 4xx, an invalid certificate, and a server without TLS at an https address. A 401 for a new token is permanent after three in
 // a row. Other errors are passed to OnDisconnected, and Listen tries again: no response, 5xx, redirects, which are not
 // followed, and responses that do not come from a relay, such as the page of a load balancer.
 //
@@ -264,9 +264,7 @@ func (c *Client) resyncNotification(cursor string) relay.Notification {
 
 // isStaleCursor reports whether the server rejected a cursor that it sent itself, such as after a new installation.
 func (l *listener) isStaleCursor(err error) bool {
-	var response *Error
-	return errors.As(err, &response) && response.Status == http.StatusUnprocessableEntity &&
-		response.Extra["parameter"] == "after" && l.cursor != l.options.After
+	return IsCursorRejected(err) && l.cursor != l.options.After
 }
 
 // isPermanent reports whether another attempt cannot succeed. A new token may have expired before it was used, so one
@@ -276,6 +274,9 @@ func (l *listener) isPermanent(err error) bool {
 	if !errors.As(err, &response) {
 		var certificate *tls.CertificateVerificationError
 		return !l.connected && (errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &certificate))
+	}
+	if IsCursorRejected(err) {
+		return true
 	}
 	switch status := response.Status; status {
 	case http.StatusUnauthorized:

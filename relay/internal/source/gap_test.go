@@ -49,7 +49,7 @@ func TestSource_ReportsGaps(t *testing.T) {
 	r.stop()
 	u.Config.Handler = rejectCursors(u.Config.Handler)
 	r.start()
-	if reported := <-r.gaps; !strings.Contains(reported, "no longer knows the cursor") {
+	if reported := <-r.gaps; !strings.Contains(reported, "rejects its own cursor") {
 		t.Errorf("got reports %q", reported)
 	}
 	r.status(`"connected"`)
@@ -180,8 +180,50 @@ func TestSource_GapSurvivesCrash(t *testing.T) {
 	u.reject = nil
 	r.start()
 	r.expectLog("1 ~ 2")
-	if reported := <-r.gaps; !strings.Contains(reported, "no longer knows the cursor") {
+	if reported := <-r.gaps; !strings.Contains(reported, "rejects its own cursor") {
 		t.Errorf("got reports %q", reported)
+	}
+}
+
+// An upstream, or a proxy before it, that rejects the long request after a restart costs a gap, but not the source. A
+// cursor that is too short to cause the rejection stays.
+func TestSource_RejectedCursorSize(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		status, size int
+		want         string
+	}{
+		"413":          {http.StatusRequestEntityTooLarge, 300, "1 ~ 2"},
+		"414":          {http.StatusRequestURITooLong, 300, "1 ~ 2"},
+		"431":          {http.StatusRequestHeaderFieldsTooLarge, 300, "1 ~ 2"},
+		"short cursor": {http.StatusRequestHeaderFieldsTooLarge, 50, "1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+				send(ws, event("h", n, cursor(strings.Repeat("c", test.size))))
+				waitForClose(ws)
+			})
+			r := newReader(t, u.URL, nil)
+			r.expectLog("1")
+			r.stop()
+			next := u.Config.Handler
+			u.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if after := r.URL.Query().Get("after"); after != "" && after != "now" {
+					w.WriteHeader(test.status)
+					return
+				}
+				next.ServeHTTP(w, r)
+			})
+			r.start()
+			if test.want == "1" {
+				r.status(`"rejected"`)
+			} else if reported := <-r.gaps; !strings.Contains(reported, fmt.Sprint("rejects its own cursor: open the stream: the "+
+				"server responded with ", test.status)) {
+				t.Errorf("got report %q", reported)
+			}
+			r.expectLog(test.want)
+		})
 	}
 }
 

@@ -42,9 +42,9 @@ func (s *session) readLoop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			break
 		}
-		if s.isStaleCursor(err) {
+		if s.cursor != "" && client.IsCursorRejected(err) {
 			// The stored position stays until the gap is stored before the next one, so a crash loses neither.
-			s.cursor, s.gapReason = "", "the upstream no longer knows the cursor: "+err.Error()
+			s.cursor, s.gapReason = "", "the upstream rejects its own cursor: "+err.Error()
 			continue
 		}
 		if newKey, keyErr := s.opt.Key(); keyErr == nil && newKey != usedKey {
@@ -193,14 +193,6 @@ func (s *session) relayPath(before []string) []string {
 		return before
 	}
 	return append(before, s.upstreamID)
-}
-
-// isStaleCursor reports whether the upstream rejects its own cursor.
-func (s *session) isStaleCursor(err error) bool {
-	var apiErr *client.Error
-	return errors.As(err, &apiErr) && apiErr.Status == http.StatusUnprocessableEntity &&
-		apiErr.Extra["parameter"] == "after" &&
-		s.cursor != ""
 }
 
 // maxVia is the maximum number of listed relays, as for notifications. IDs of more than maxRelayID bytes are dropped; the ID of a
