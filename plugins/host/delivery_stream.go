@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
@@ -28,6 +29,9 @@ const (
 	// maxUnknownAcks is the maximum number of acknowledgments of attempts that are not in progress, beyond the number of others.
 	// Handling more would only cost CPU time.
 	maxUnknownAcks = 10_000
+	// maxEmptyResponses is the maximum number of messages per second that acknowledge nothing and add no credit. More only cost
+	// CPU time, so they wait in the window of the stream.
+	maxEmptyResponses = 1000
 )
 
 type deliverStream = grpc.BidiStreamingClient[sinkv1.DeliverRequest, sinkv1.DeliverResponse]
@@ -69,7 +73,8 @@ type deliveryStream struct {
 	failErr  error // the reason why deliveries fail
 	lastAck  time.Time
 
-	unknownAcks int // each known one reduces it; belongs to receive
+	unknownAcks    int // each known one reduces it; belongs to receive
+	emptyResponses *rate.Limiter
 }
 
 func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *deliveryStream {
@@ -77,7 +82,7 @@ func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *delivery
 		wire: w, cancel: cancel, o: o, now: time.Now,
 		wake: make(chan struct{}, 1), received: make(chan struct{}), end: make(chan error, 1),
 		ready:   make(chan struct{}),
-		pending: make(map[attemptKey]*deliveryCall),
+		pending: make(map[attemptKey]*deliveryCall), emptyResponses: rate.NewLimiter(maxEmptyResponses, maxEmptyResponses),
 	}
 }
 
@@ -227,9 +232,15 @@ func (s *deliveryStream) receive() error {
 		if err != nil {
 			return err
 		}
-		s.applyAcks(response)
+		isEmpty := s.applyAcks(response)
 		if s.unknownAcks > maxUnknownAcks {
 			return errUnknownAcks
+		}
+		if !isEmpty {
+			continue
+		}
+		if err := s.emptyResponses.Wait(s.wire.Context()); err != nil {
+			return err
 		}
 	}
 }
@@ -237,8 +248,8 @@ func (s *deliveryStream) receive() error {
 var errUnknownAcks = fmt.Errorf("more than %d acknowledgments of attempts that are not in progress", maxUnknownAcks)
 
 // applyAcks ends the acknowledged attempts, each exactly once. An acknowledgment settles only the attempt that it
-// names, and only if the plugin has received it.
-func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
+// names, and only if the plugin has received it. isEmpty is true if the response has no acknowledgments and adds no credit.
+func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) (isEmpty bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(r.GetAcks()) > 0 {
@@ -260,7 +271,9 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 		delete(s.pending, key)
 		s.unknownAcks = max(s.unknownAcks-1, 0)
 	}
+	isEmpty = len(r.GetAcks()) == 0
 	if more := int(min(r.GetCredits(), wire.MaxCredits)); more > 0 {
+		isEmpty = isEmpty && s.credits == wire.MaxCredits
 		s.credits = min(s.credits+more, wire.MaxCredits)
 		select {
 		case <-s.ready:
@@ -269,6 +282,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 		}
 		s.wakeUp()
 	}
+	return isEmpty
 }
 
 // hangError returns an error if an attempt is overdue and nothing has been acknowledged since its time limit.

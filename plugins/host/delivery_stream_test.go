@@ -3,10 +3,13 @@ package host
 import (
 	"context"
 	"errors"
+	"io"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
+	sinkv1 "github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -37,4 +40,52 @@ func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 			t.Errorf("after the exit: got error %v", err)
 		}
 	})
+}
+
+// responses is a stream of a plugin that sends the same response a number of times.
+type responses struct {
+	deliverStream
+	response *sinkv1.DeliverResponse
+	left     int
+}
+
+func (*responses) Context() context.Context { return context.Background() }
+
+func (r *responses) Recv() (*sinkv1.DeliverResponse, error) {
+	if r.left == 0 {
+		return nil, io.EOF
+	}
+	r.left--
+	return r.response, nil
+}
+
+// The host reads responses without content slowly, and others as fast as it can.
+func TestDeliveryStream_LimitsEmptyResponses(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		response *sinkv1.DeliverResponse
+		credits  int // before
+		want     time.Duration
+	}{
+		"empty":        {&sinkv1.DeliverResponse{}, 0, 4 * time.Second},
+		"vain credits": {&sinkv1.DeliverResponse{Credits: 1}, wire.MaxCredits, 4 * time.Second},
+		"credits":      {&sinkv1.DeliverResponse{Credits: 1}, 0, 0},
+		"acks":         {&sinkv1.DeliverResponse{Acks: []*sinkv1.Ack{{}}}, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newStream(&responses{response: test.response, left: 5 * maxEmptyResponses}, func() {},
+					&Options{Observe: func(Event) {}})
+				s.credits = test.credits
+				started := time.Now()
+				if err := s.receive(); !errors.Is(err, io.EOF) {
+					t.Errorf("got error %v, want the end of the stream", err)
+				}
+				if took := time.Since(started).Round(100 * time.Millisecond); took != test.want {
+					t.Errorf("took %s, want %s", took, test.want)
+				}
+			})
+		})
+	}
 }
