@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
@@ -36,6 +37,9 @@ const (
 	tryAgainLaterDelay = 2 * time.Second
 	// maxTokenRejections is the number of consecutive rejections of new tokens that end Listen.
 	maxTokenRejections = 3
+	// maxIdleFrames is the maximum number of pings, pongs and invalid messages that are read per second. More only cost CPU
+	// time, so they wait in the connection. The connection stays open, because the same messages may follow the next one.
+	maxIdleFrames = 1000
 )
 
 // ListenOptions are the options of [Client.Listen]. The zero value receives all topics. All functions may be nil.
@@ -171,7 +175,7 @@ func (l *listener) streamOnce(ctx context.Context) error {
 		l.options.OnConnected()
 	}
 	startedAt := time.Now()
-	err = l.read(ws)
+	err = l.read(ctx, ws)
 	if time.Since(startedAt) > l.lastBackoff { // a received message is no proof: each connection may deliver just one
 		l.failures = 0
 	}
@@ -195,21 +199,22 @@ func keepAlive(ctx context.Context, ws *websocket.Conn) {
 	}
 }
 
-func (l *listener) read(ws *websocket.Conn) error {
+func (l *listener) read(ctx context.Context, ws *websocket.Conn) error {
 	limit := l.options.MaxMessage
 	if l.options.OnSkipped != nil {
 		limit = max(limit, maxSkippedMessage)
 	}
 	ws.SetReadLimit(limit)
 	alive := func() { _ = ws.SetReadDeadline(time.Now().Add(silenceTimeout)) }
+	idleFrames := rate.NewLimiter(maxIdleFrames, maxIdleFrames)
 	sendPong := ws.PingHandler()
 	ws.SetPingHandler(func(data string) error {
 		alive()
-		return sendPong(data)
+		return errors.Join(sendPong(data), idleFrames.Wait(ctx))
 	})
 	ws.SetPongHandler(func(string) error {
 		alive()
-		return nil
+		return idleFrames.Wait(ctx)
 	})
 	for {
 		alive()
@@ -220,6 +225,9 @@ func (l *listener) read(ws *websocket.Conn) error {
 		n, err := l.decode(kind, data, size)
 		if err != nil {
 			l.skipMessage(data, err)
+			if err := idleFrames.Wait(ctx); err != nil {
+				return err
+			}
 			continue
 		}
 		if n.Cursor != "" {
