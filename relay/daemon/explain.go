@@ -21,13 +21,13 @@ func ReadEvent(cfg *Config, r io.Reader, hub string) (relay.Notification, error)
 	if err != nil {
 		return relay.Notification{}, err
 	}
-	n, rejected := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: hub, AnyAccount: true})
-	if rejected != nil {
+	n, decodeErr := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: hub, AnyAccount: true})
+	if decodeErr != nil {
 		hint := ""
-		if (rejected.Source == "/context" || rejected.Source == "/context/hub_id") && hub == "" {
+		if (decodeErr.Source == "/context" || decodeErr.Source == "/context/hub_id") && hub == "" {
 			hint = "; add it to the event, or use --hub"
 		}
-		return relay.Notification{}, fmt.Errorf("the relay would reject the event: %w%s", rejected, hint)
+		return relay.Notification{}, fmt.Errorf("the relay would reject the event: %w%s", decodeErr, hint)
 	}
 	return n, nil
 }

@@ -61,25 +61,25 @@ func (ex *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (ad
 	if key == nil {
 		return adminapi.KeyAccess{}, ex.newKeyError(name)
 	}
-	if refused := auth.CheckHubID(request.HubID); refused != nil {
-		return adminapi.KeyAccess{}, relay.NewError(refused.Code,
-			strings.Replace(refused.Detail, "the header X-Hub-Id", "hub_id", 1)).WithExtra("parameter", "hub_id")
+	if rejection := auth.CheckHubID(request.HubID); rejection != nil {
+		return adminapi.KeyAccess{}, relay.NewError(rejection.Code,
+			strings.Replace(rejection.Detail, "the header X-Hub-Id", "hub_id", 1)).WithExtra("parameter", "hub_id")
 	}
 	if !ex.isTopic(request) {
 		text, nearest := ex.opts.Catalog.DescribeUnknown(request.Topic)
-		refused := relay.NewError(relay.CodeInvalidArgument, text).WithExtra("parameter", "topic")
+		rejection := relay.NewError(relay.CodeInvalidArgument, text).WithExtra("parameter", "topic")
 		if nearest != "" {
-			refused = refused.WithExtra("nearest", nearest)
+			rejection = rejection.WithExtra("nearest", nearest)
 		}
-		return adminapi.KeyAccess{}, refused
+		return adminapi.KeyAccess{}, rejection
 	}
 	check := checkRead
 	if request.Action == adminapi.ActionPublish {
 		check = checkPublish
 	}
-	refused, reason := check(key, request)
-	if refused = cmp.Or(ex.opts.Keys.CheckExpiry(key), refused); refused != nil {
-		return adminapi.KeyAccess{Reason: refused.Detail}, nil
+	rejection, reason := check(key, request)
+	if rejection = cmp.Or(ex.opts.Keys.CheckExpiry(key), rejection); rejection != nil {
+		return adminapi.KeyAccess{Reason: rejection.Detail}, nil
 	}
 	if len(key.Networks) > 0 {
 		reason += ", from " + strings.Join(formatNetworks(key), ", ")
@@ -93,21 +93,21 @@ func (ex *Explainer) isTopic(request adminapi.CheckKeyRequest) bool {
 		slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return t.Name == request.Topic })
 }
 
-func checkPublish(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.Error, reason string) {
-	refused = cmp.Or(
+func checkPublish(key *auth.Key, request adminapi.CheckKeyRequest) (rejection *relay.Error, reason string) {
+	rejection = cmp.Or(
 		key.RequireCapability(auth.CapabilityPublish), key.RequireHub(request.HubID),
 		ingest.RequireTopic(key.Topics, request.Topic),
 	)
 	if account := request.AccountID; account != "" && key.AccountID != auth.Wildcard && key.AccountID != account {
-		refused = cmp.Or(refused, relay.NewError(relay.CodePermissions, "the key "+strconv.Quote(key.Name)+
+		rejection = cmp.Or(rejection, relay.NewError(relay.CodePermissions, "the key "+strconv.Quote(key.Name)+
 			" publishes only for "+describeAccount(key.AccountID)))
 	}
-	return refused, "the key publishes in the hub, for " + describeAccount(key.AccountID)
+	return rejection, "the key publishes in the hub, for " + describeAccount(key.AccountID)
 }
 
-func checkRead(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.Error, reason string) {
-	if refused = key.RequireHub(request.HubID); refused != nil {
-		return refused, ""
+func checkRead(key *auth.Key, request adminapi.CheckKeyRequest) (rejection *relay.Error, reason string) {
+	if rejection = key.RequireHub(request.HubID); rejection != nil {
+		return rejection, ""
 	}
 	grant := key.Grant(request.HubID)
 	if exclusion := grant.Exclude(request.HubID, request.AccountID); exclusion != auth.NotExcluded {
@@ -157,12 +157,12 @@ func (ex *Explainer) ExplainStream(
 	e := adminapi.StreamExplanation{
 		Hubs: []string{}, Topics: []string{}, Networks: []string{}, Events: []adminapi.StreamEvent{},
 	}
-	grant, key, refused, err := ex.findGrant(ctx, request)
+	grant, key, rejection, err := ex.findGrant(ctx, request)
 	if err != nil {
 		return e, err
 	}
-	if refused != nil {
-		e.Rejection = &adminapi.Rejection{Code: string(refused.Code), Detail: refused.Detail}
+	if rejection != nil {
+		e.Rejection = &adminapi.Rejection{Code: string(rejection.Code), Detail: rejection.Detail}
 		return e, nil
 	}
 	topics := request.Topics
@@ -188,10 +188,10 @@ func (ex *Explainer) ExplainStream(
 // findGrant returns the grant of a stream, or why the client cannot open it. The key is nil for a token.
 func (ex *Explainer) findGrant(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
-) (grant auth.Grant, key *auth.Key, refused *relay.Error, err error) {
+) (grant auth.Grant, key *auth.Key, rejection *relay.Error, err error) {
 	if request.HubID != "" {
-		if refused := auth.CheckHubID(request.HubID); refused != nil {
-			return grant, nil, refused, nil
+		if rejection := auth.CheckHubID(request.HubID); rejection != nil {
+			return grant, nil, rejection, nil
 		}
 	}
 	hasClaims := len(request.Claims) > 0 && string(request.Claims) != "null"
@@ -200,29 +200,29 @@ func (ex *Explainer) findGrant(
 		if key = ex.opts.Keys.Find(request.Key); key == nil {
 			return grant, nil, nil, ex.newKeyError(request.Key)
 		}
-		refused = ex.opts.Keys.CheckExpiry(key)
+		rejection = ex.opts.Keys.CheckExpiry(key)
 	case hasClaims && !hasKey && !hasCredential:
 		if ex.opts.ReadClaims == nil {
 			return grant, nil, nil, relay.NewError(relay.CodeInvalidArgument,
 				"the relay accepts no JWTs: configure auth.jwt first").WithExtra("parameter", "claims")
 		}
-		key, refused = ex.opts.ReadClaims(request.Claims)
+		key, rejection = ex.opts.ReadClaims(request.Claims)
 	case hasCredential && !hasKey && !hasClaims:
-		grant, found, refused, err := ex.grantOfToken(ctx, request)
+		grant, found, rejection, err := ex.grantOfToken(ctx, request)
 		if found || err != nil {
-			return grant, nil, refused, err
+			return grant, nil, rejection, err
 		}
-		if key, refused = ex.opts.Authenticator.Identify(ctx, request.Credential, request.HubID); refused != nil {
-			return grant, nil, refused, nil
+		if key, rejection = ex.opts.Authenticator.Identify(ctx, request.Credential, request.HubID); rejection != nil {
+			return grant, nil, rejection, nil
 		}
 	default:
 		return grant, nil, nil, relay.NewError(relay.CodeInvalidArgument, "set exactly one of key, credential and claims")
 	}
-	if refused == nil && request.HubID != "" {
-		refused = key.RequireHub(request.HubID)
+	if rejection == nil && request.HubID != "" {
+		rejection = key.RequireHub(request.HubID)
 	}
-	if refused != nil {
-		return grant, nil, refused, nil
+	if rejection != nil {
+		return grant, nil, rejection, nil
 	}
 	return key.Grant(request.HubID), key, nil, nil
 }
@@ -230,7 +230,7 @@ func (ex *Explainer) findGrant(
 // grantOfToken returns the grant of a token. found is false if the credential is no token.
 func (ex *Explainer) grantOfToken(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
-) (grant auth.Grant, found bool, refused *relay.Error, err error) {
+) (grant auth.Grant, found bool, rejection *relay.Error, err error) {
 	grant, err = ex.opts.Tokens.Get(ctx, request.Credential)
 	switch {
 	case err == nil:
@@ -243,8 +243,8 @@ func (ex *Explainer) grantOfToken(
 		return grant, true, relay.NewError(relay.CodeWrongHub, "the token was issued for another stream than that of the hub "+
 			strconv.Quote(request.HubID)), nil
 	}
-	grant, refused = ex.opts.Authenticator.CurrentGrant(grant)
-	return grant, true, refused, nil
+	grant, rejection = ex.opts.Authenticator.CurrentGrant(grant)
+	return grant, true, rejection, nil
 }
 
 func explainEvent(grant *auth.Grant, topics relay.Patterns, e *history.Event) adminapi.StreamEvent {

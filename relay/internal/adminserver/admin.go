@@ -1,4 +1,4 @@
-// Package adminserver serves operators and their tools. [Health] answers probes and Prometheus without a login.
+// Package adminserver serves operators and their tools. [Health] serves probes and Prometheus without a login.
 // [Admin] serves the API of the hubrelay commands and of the web console, and profiles, on a unix socket or with tokens,
 // and checks the role of every caller.
 //

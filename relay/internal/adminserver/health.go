@@ -76,8 +76,8 @@ func (h *Health) Drain() {
 func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	endSoon(w, r)
 	if h.hosts.loopback {
-		if rejected := h.hosts.check(r, "health.listen"); rejected != nil {
-			httpserver.WriteError(w, r, rejected)
+		if err := h.hosts.check(r, "health.listen"); err != nil {
+			httpserver.WriteError(w, r, err)
 			return
 		}
 	}

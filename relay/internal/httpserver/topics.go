@@ -9,20 +9,23 @@ import (
 // ParseTopics parses the patterns of the parameter topics. It also rejects a pattern that matches no topic of the catalog,
 // because that is probably a typing error. The error is 422.invalid-argument, with the nearest topic in extra.nearest.
 func ParseTopics(catalog *relay.Catalog, list []string) (relay.Patterns, *relay.Error) {
-	err := catalog.CheckPatterns(list)
-	var patterns relay.Patterns
-	if err == nil {
-		patterns, err = relay.ParsePatterns(list)
+	if err := catalog.CheckPatterns(list); err != nil {
+		return relay.Patterns{}, newPatternError(err)
 	}
-	if err == nil {
-		return patterns, nil
+	patterns, err := relay.ParsePatterns(list)
+	if err != nil {
+		return relay.Patterns{}, newPatternError(err)
 	}
-	rejected := NewTopicsError(err.Error())
+	return patterns, nil
+}
+
+func newPatternError(err error) *relay.Error {
+	e := NewTopicsError(err.Error())
 	var bad *relay.PatternError
 	if errors.As(err, &bad) && bad.Nearest != "" {
-		rejected = rejected.WithExtra("nearest", bad.Nearest)
+		return e.WithExtra("nearest", bad.Nearest)
 	}
-	return relay.Patterns{}, rejected
+	return e
 }
 
 // NewTopicsError returns the error for the parameter topics.

@@ -79,9 +79,9 @@ func checkServerID(id, pointer string) *relay.Error {
 }
 
 func (m *migrateRequest) parseStateful(text []byte) *relay.Error {
-	members, rejected := decodeObject(text, "/value/stateful")
-	if rejected != nil {
-		return rejected
+	members, err := decodeObject(text, "/value/stateful")
+	if err != nil {
+		return err
 	}
 	if flag, ok := members["copy_volumes"]; ok && !isNull(flag) {
 		if err := json.Unmarshal(flag, &m.copyVolumes); err != nil {

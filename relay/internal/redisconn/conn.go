@@ -228,7 +228,7 @@ func (c *Conn) checkServer(ctx context.Context) error {
 func (c *Conn) warnEvictionPolicy(ctx context.Context) {
 	info, err := c.client.Info(ctx, "memory").Result()
 	if err != nil {
-		return // not every server answers, miniredis does not
+		return // not every server has this section; miniredis does not
 	}
 	policy := InfoField(info, "maxmemory_policy")
 	if policy == "" || policy == "noeviction" || InfoField(info, "maxmemory") == "0" {

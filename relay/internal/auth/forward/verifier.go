@@ -123,14 +123,14 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 		return nil, auth.NewThrottledError()
 	}
 	key, err := v.requestCurrentDecision(ctx, id, credential, hub, addr)
-	var refused *relay.Error
+	var relayErr *relay.Error
 	switch {
 	case err == nil:
 		return key, nil
 	case errors.Is(err, errRefused):
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the credential is not known here")
-	case errors.As(err, &refused):
-		return nil, refused
+	case errors.As(err, &relayErr):
+		return nil, relayErr
 	}
 	if ctx.Err() == nil { // otherwise the client has left
 		v.unavailableLog.Do(func() { v.opts.Log.Error("credentials cannot be verified", "error", err) })
@@ -179,9 +179,9 @@ func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	byHub := v.cache[id]
-	var rejected *relay.Error
+	var relayErr *relay.Error
 	switch {
-	case errors.Is(err, errRefused), errors.As(err, &rejected) && rejected.Code == relay.CodeAuthExpired:
+	case errors.Is(err, errRefused), errors.As(err, &relayErr) && relayErr.Code == relay.CodeAuthExpired:
 		delete(byHub, hub)
 	case err != nil:
 	case byHub == nil:

@@ -15,7 +15,7 @@ const (
 )
 
 // extensionHeader is deliberately not the canonical key. Gorilla rejects that in response headers, but its own
-// negotiation cannot answer server_max_window_bits.
+// negotiation cannot return server_max_window_bits.
 const extensionHeader = "Sec-WebSocket-Extensions"
 
 // extensionOffer is one extension that a client offers, with its parameters.
