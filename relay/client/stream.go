@@ -93,9 +93,9 @@ func (o *ListenOptions) setDefaults() {
 // refetches the state then misses no later change.
 //
 // A permanent error is yielded last: an invalid address, 401, 403, 422 and a rejected After ([IsCursorRejected]), and before
-// the first connection another 4xx, an invalid certificate, and a server without TLS at an https address. A 401 for a new token is permanent after three in
-// a row. Other errors are passed to OnDisconnected, and Listen tries again: no response, 5xx, redirects, which are not
-// followed, and responses that do not come from a relay, such as the page of a load balancer.
+// the first connection another 4xx, an invalid certificate, and a server without TLS at an https address. A 401 for a new
+// token is permanent after three in a row. Other errors are passed to OnDisconnected, and Listen tries again: no response,
+// 5xx, redirects, which are not followed, and responses that do not come from a relay, such as the page of a load balancer.
 //
 // Listen reads nothing while the caller processes a notification. A caller that needs longer than a minute for one
 // loses the connection.
