@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -36,6 +37,9 @@ const (
 // leaseOwner names what a client counts for. hub is empty for an account stream, and account for a key without a limit per
 // account.
 type leaseOwner struct{ hub, key, account string }
+
+// replayOwner returns the account, or the key without an account. Owners take turns with replays.
+func (o leaseOwner) replayOwner() string { return cmp.Or(o.account, o.key) }
 
 // connectionLease is the share of one client in the [Limits].
 type connectionLease struct {

@@ -84,7 +84,7 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 		return
 	}
 	r.positions[slot] = at
-	t := r.server.replaySlots.acquire(r.client.key)
+	t := r.server.replaySlots.acquire(r.client.lease.owner.replayOwner())
 	defer r.server.replaySlots.release(t)
 	r.retryWait = 0
 	if lost { // trimmed during the replay

@@ -17,26 +17,26 @@ const (
 type replaySlot struct {
 	startedAt time.Time
 	worked    time.Duration // since the last pause
-	key       *keyReplays
+	owner     *ownerReplays
 }
 
-// replaySlots gives the slots to keys in turn, so the replays of one key cannot delay those of others for long.
+// replaySlots gives the slots in turn to accounts, and to keys without one, so the replays of an owner cannot delay others for long.
 type replaySlots struct {
 	free chan *replaySlot
 
-	mu   sync.Mutex
-	keys map[string]*keyReplays
+	mu     sync.Mutex
+	owners map[string]*ownerReplays
 }
 
-// keyReplays are the replays of one API key that have or want a slot.
-type keyReplays struct {
+// ownerReplays are the replays of one owner that have or want a slot.
+type ownerReplays struct {
 	name  string
 	turns chan struct{} // limits those that wait for a free slot to the number of slots
 	count int
 }
 
 func newReplaySlots(n int) *replaySlots {
-	s := &replaySlots{free: make(chan *replaySlot, n), keys: make(map[string]*keyReplays)}
+	s := &replaySlots{free: make(chan *replaySlot, n), owners: make(map[string]*ownerReplays)}
 	for range n {
 		s.free <- &replaySlot{}
 	}
@@ -44,18 +44,18 @@ func newReplaySlots(n int) *replaySlots {
 }
 
 // acquire waits for a slot, which must be released.
-func (s *replaySlots) acquire(key string) *replaySlot {
+func (s *replaySlots) acquire(owner string) *replaySlot {
 	s.mu.Lock()
-	k := s.keys[key]
-	if k == nil {
-		k = &keyReplays{name: key, turns: make(chan struct{}, cap(s.free))}
-		s.keys[key] = k
+	o := s.owners[owner]
+	if o == nil {
+		o = &ownerReplays{name: owner, turns: make(chan struct{}, cap(s.free))}
+		s.owners[owner] = o
 	}
-	k.count++
+	o.count++
 	s.mu.Unlock()
-	k.turns <- struct{}{}
+	o.turns <- struct{}{}
 	t := <-s.free
-	t.startedAt, t.key = time.Now(), k
+	t.startedAt, t.owner = time.Now(), o
 	return t
 }
 
@@ -65,12 +65,12 @@ func (s *replaySlots) release(t *replaySlot) {
 		t.worked = 0
 		time.Sleep(replayPause)
 	}
-	k := t.key
+	o := t.owner
 	s.free <- t
-	<-k.turns
+	<-o.turns
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if k.count--; k.count == 0 {
-		delete(s.keys, k.name)
+	if o.count--; o.count == 0 {
+		delete(s.owners, o.name)
 	}
 }

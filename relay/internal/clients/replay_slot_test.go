@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The replays of one key take turns with those of another, no matter how many there are.
+// The replays of one owner take turns with those of another, no matter how many there are.
 func TestReplaySlots_AreFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := newReplaySlots(2)
@@ -35,15 +35,27 @@ func TestReplaySlots_AreFair(t *testing.T) {
 			before := worked.Load()
 			slot := slots.acquire("one")
 			if n := worked.Load() - before; n > 4 {
-				t.Errorf("the other key had %d turns in the meantime, want at most 4", n)
+				t.Errorf("the other owner had %d turns in the meantime, want at most 4", n)
 			}
 			slots.release(slot)
 			time.Sleep(50 * time.Millisecond)
 		}
 		close(done)
 		replays.Wait()
-		if len(slots.keys) != 0 {
-			t.Errorf("%d keys are remembered", len(slots.keys))
+		if len(slots.owners) != 0 {
+			t.Errorf("%d owners are remembered", len(slots.owners))
 		}
 	})
+}
+
+// The keys of an account have the turns of one owner, because an identity provider may issue any number of them.
+func TestReplayOwner(t *testing.T) {
+	for owner, want := range map[leaseOwner]string{
+		{account: "acme", key: "acme\x00a"}: "acme", {account: "acme", key: "acme\x00b"}: "acme",
+		{key: "\x00ops"}: "\x00ops", {key: "*\x00ops"}: "*\x00ops",
+	} {
+		if got := owner.replayOwner(); got != want {
+			t.Errorf("%+v: got %q, want %q", owner, got, want)
+		}
+	}
 }
