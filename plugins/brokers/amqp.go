@@ -32,13 +32,17 @@ var routingKey = nameRule{
 }
 
 // amqpConnection publishes all messages on one shared channel. If the broker closes it because a topic permission forbids the
-// routing key of one message, each message without confirmation is published again alone.
+// routing key of one message, each message without confirmation is published again alone. Later messages with that routing key
+// do not use the shared channel.
 type amqpConnection struct {
 	cancelableLifetime
 	conn     *amqp.Connection
 	exchange string
 	sizes    *amqpSizeLimit
-	alone    chan struct{} // held while a message is published alone
+	// alone holds the channel for messages that are published alone, or nil before it is opened. A publisher receives it, and
+	// sends it back after the confirmation.
+	alone    chan *amqpChannel
+	rejected rejectedKeys
 
 	sharedMu sync.Mutex
 	shared   *amqpChannel
@@ -90,8 +94,9 @@ func (s *Sink) dialAMQP(ctx context.Context, host string, sizes *amqpSizeLimit) 
 	}
 	c := &amqpConnection{
 		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(), sizes: sizes,
-		alone: make(chan struct{}, 1),
+		alone: make(chan *amqpChannel, 1), rejected: rejectedKeys{expires: map[string]time.Time{}},
 	}
+	c.alone <- nil
 	if _, err := c.sharedChannel(); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -157,11 +162,11 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if err := c.sizes.checkSize(m, time.Now()); err != nil {
 		return err
 	}
-	ch, err := c.sharedChannel()
-	if err == nil {
-		err = ch.publish(c.exchange, key, m)
+	err, isAlone := error(nil), c.rejected.contains(key, time.Now())
+	if !isAlone {
+		err = c.publishShared(key, m)
 	}
-	if isTopicRefused(err) {
+	if isAlone || isTopicRefused(err) {
 		err = c.publishAlone(key, m)
 	}
 	if errors.Is(err, amqp.ErrClosed) { // it was lost while a channel was opened

@@ -2,8 +2,10 @@ package brokers
 
 import (
 	"errors"
+	"maps"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -62,21 +64,38 @@ func (c *amqpConnection) sharedChannel() (*amqpChannel, error) {
 	return ch, nil
 }
 
-// publishAlone publishes a message on its own channel, one message at a time. An error that closes the channel is then
-// about this message.
-func (c *amqpConnection) publishAlone(key string, m *message.Message) error {
-	select {
-	case c.alone <- struct{}{}:
-		defer func() { <-c.alone }()
-	case <-m.Context().Done():
-		return m.Context().Err()
-	}
-	ch, err := c.openChannel(1)
+func (c *amqpConnection) publishShared(key string, m *message.Message) error {
+	ch, err := c.sharedChannel()
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ch.Close() }()
 	return ch.publish(c.exchange, key, m)
+}
+
+// publishAlone publishes one message at a time on a channel for such messages. An error that closes the channel is then about
+// this message.
+func (c *amqpConnection) publishAlone(key string, m *message.Message) error {
+	var ch *amqpChannel
+	select {
+	case ch = <-c.alone:
+	case <-m.Context().Done():
+		return m.Context().Err()
+	}
+	defer func() { c.alone <- ch }()
+	if ch == nil || ch.IsClosed() {
+		var err error
+		if ch, err = c.openChannel(1); err != nil {
+			return err
+		}
+	}
+	err := ch.publish(c.exchange, key, m)
+	switch {
+	case err == nil:
+		c.rejected.remove(key)
+	case isTopicRefused(err):
+		c.rejected.add(key, time.Now())
+	}
+	return err
 }
 
 // publish waits for the confirmation. It ignores the context of the message, and Sink.publish limits the number of messages
@@ -155,4 +174,45 @@ func watchClose(closed <-chan *amqp.Error, kill func(error)) {
 func isTopicRefused(err error) bool {
 	var closed *amqp.Error
 	return errors.As(err, &closed) && closed.Code == amqp.AccessRefused && strings.Contains(closed.Reason, "access to topic ")
+}
+
+// rejectedKeys are the routing keys that a topic permission forbids. Their messages are retried, because an operator may allow
+// the routing key. On the shared channel, each retry would fail all other messages.
+type rejectedKeys struct {
+	mu      sync.Mutex
+	expires map[string]time.Time // by routing key
+}
+
+const (
+	maxRejectedKeys = 1024
+	rejectedKeyTime = 10 * time.Minute
+)
+
+func (r *rejectedKeys) contains(key string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	expires, found := r.expires[key]
+	return found && now.Before(expires)
+}
+
+// add adds a routing key. If there are too many, it replaces any other one, which then closes the shared channel again.
+func (r *rejectedKeys) add(key string, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, found := r.expires[key]; !found && len(r.expires) >= maxRejectedKeys {
+		maps.DeleteFunc(r.expires, func(_ string, expires time.Time) bool { return !now.Before(expires) })
+		for other := range r.expires {
+			if len(r.expires) < maxRejectedKeys {
+				break
+			}
+			delete(r.expires, other)
+		}
+	}
+	r.expires[key] = now.Add(rejectedKeyTime)
+}
+
+func (r *rejectedKeys) remove(key string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.expires, key)
 }

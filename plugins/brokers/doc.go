@@ -47,7 +47,8 @@
 //	          (hubrelay.{topic}), vhost (/). Messages are persistent, mandatory and confirmed: an unroutable message
 //	          is a failure. The sink learns max_message_size from the first message that is too large, and tries a
 //	          larger one again after ten minutes. RabbitMQ closes the shared channel if a topic permission forbids a
-//	          routing key. The unconfirmed messages are then sent again alone, so only the forbidden one fails.
+//	          routing key. The unconfirmed messages are then sent again alone, so only the forbidden one fails. For ten
+//	          minutes, messages with its routing key do not use the shared channel.
 //	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: without it, the broker assigns one. Two nodes of the
 //	          relay with the same client_id would end each other's connections. Quality of service 1, not retained.
 //	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen:

@@ -1,0 +1,103 @@
+package brokers
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// newHubDelivery returns a delivery whose routing key is the hub.
+func newHubDelivery(hub string) relay.Delivery {
+	d := newDelivery(1)
+	d.Notifications[0].Hub = hub
+	return d
+}
+
+// A rejected routing key closes the shared channel once. All unconfirmed messages then share one other channel, and later
+// messages with the rejected routing key fail alone.
+func TestAMQP_RejectedRoutingKey(t *testing.T) {
+	t.Parallel()
+	const innocent = 50
+	var mu sync.Mutex
+	var unconfirmed []fakePublish // on the first channel
+	byChannel := map[int][]string{}
+	f := startFakeRabbitMQ(t, func(p fakePublish) {
+		mu.Lock()
+		defer mu.Unlock()
+		byChannel[p.channel] = append(byChannel[p.channel], p.key)
+		switch {
+		case p.channel == 1:
+			if unconfirmed = append(unconfirmed, p); len(unconfirmed) == innocent+1 {
+				fakePublish{key: "forbidden", session: p.session, number: p.number}.reject()
+			}
+		case p.key == "forbidden":
+			p.reject()
+		default:
+			p.ack()
+		}
+	})
+	s := startSink(t, f.config())
+	expectRejected := func() {
+		err := rig{}.deliver(t, s, newHubDelivery("forbidden"))
+		if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry ||
+			!strings.Contains(err.Error(), "topic permission") {
+			t.Errorf("forbidden routing key: got %v, want a retry about the topic permission", err)
+		}
+	}
+	expectSuccess := func() {
+		if err := (rig{}).deliver(t, s, newHubDelivery("allowed")); err != nil {
+			t.Errorf("allowed routing key: got %v", err)
+		}
+	}
+	var all sync.WaitGroup
+	all.Go(expectRejected)
+	for range innocent {
+		all.Go(expectSuccess)
+	}
+	all.Wait()
+	if got := f.openedChannels(); got > 3 { // the shared one, and the other one before and after the rejection
+		t.Errorf("%d unconfirmed messages: got %d channels, want at most 3", innocent, got)
+	}
+	expectSuccess() // opens the shared channel again
+	shared := f.openedChannels()
+	for range 3 {
+		expectRejected()
+		expectSuccess()
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(byChannel[shared], " "); got != "allowed allowed allowed allowed" {
+		t.Errorf("got messages %q on the shared channel, want all later ones with the allowed routing key", got)
+	}
+}
+
+func TestRejectedKeys(t *testing.T) {
+	t.Parallel()
+	r, now := rejectedKeys{expires: map[string]time.Time{}}, time.Now()
+	if r.contains("a", now) {
+		t.Error("got a routing key that was not added")
+	}
+	r.add("a", now)
+	if !r.contains("a", now.Add(rejectedKeyTime-1)) || r.contains("a", now.Add(rejectedKeyTime)) {
+		t.Errorf("want an added routing key for exactly %s", rejectedKeyTime)
+	}
+	r.remove("a")
+	if r.contains("a", now) {
+		t.Error("got a removed routing key")
+	}
+	for i := range maxRejectedKeys + 10 {
+		key := fmt.Sprint(i)
+		r.add(key, now)
+		if !r.contains(key, now) || len(r.expires) > maxRejectedKeys {
+			t.Fatalf("got %d routing keys after %s, want at most %d", len(r.expires), key, maxRejectedKeys)
+		}
+	}
+	r.add("late", now.Add(rejectedKeyTime))
+	if len(r.expires) != 1 {
+		t.Errorf("got %d routing keys, want none that has expired", len(r.expires)-1)
+	}
+}
