@@ -169,9 +169,6 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if isAlone || isTopicRefused(err) {
 		err = c.publishAlone(key, m)
 	}
-	if errors.Is(err, amqp.ErrClosed) { // it was lost while a channel was opened
-		err = c.lossError(m.Context())
-	}
 	if !c.sizes.learnLimit(err, time.Now()) {
 		return err
 	}

@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"strings"
@@ -67,9 +68,17 @@ func (c *amqpConnection) sharedChannel() (*amqpChannel, error) {
 func (c *amqpConnection) publishShared(key string, m *message.Message) error {
 	ch, err := c.sharedChannel()
 	if err != nil {
-		return err
+		return c.explainOpenError(m.Context(), err)
 	}
 	return ch.publish(c.exchange, key, m)
+}
+
+// explainOpenError replaces the error of openChannel if the connection was lost. The library returns the error of the socket.
+func (c *amqpConnection) explainOpenError(ctx context.Context, err error) error {
+	if c.conn.IsClosed() {
+		return c.lossError(ctx)
+	}
+	return err
 }
 
 // publishAlone publishes one message at a time on a channel for such messages. An error that closes the channel is then about
@@ -85,7 +94,7 @@ func (c *amqpConnection) publishAlone(key string, m *message.Message) error {
 	if ch == nil || ch.IsClosed() {
 		var err error
 		if ch, err = c.openChannel(1); err != nil {
-			return err
+			return c.explainOpenError(m.Context(), err)
 		}
 	}
 	err := ch.publish(c.exchange, key, m)

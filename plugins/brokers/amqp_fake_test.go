@@ -46,13 +46,13 @@ type fakeChannel struct {
 	missing   uint64 // the bytes of the body that have not arrived
 }
 
-func startFakeRabbitMQ(t *testing.T, respond func(fakePublish)) *fakeRabbitMQ {
+func startFakeRabbitMQ(t *testing.T, respond func(fakePublish), onOpen func(opened int) bool) *fakeRabbitMQ {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fakeRabbitMQ{listener: l, respond: respond}
+	f := &fakeRabbitMQ{listener: l, respond: respond, onOpen: onOpen}
 	var sessions sync.WaitGroup
 	sessions.Go(func() {
 		for {

@@ -39,7 +39,7 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 		default:
 			p.ack()
 		}
-	})
+	}, nil)
 	s := startSink(t, f.config())
 	expectRejected := func() {
 		err := rig{}.deliver(t, s, newHubDelivery("forbidden"))
@@ -72,6 +72,22 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 	defer mu.Unlock()
 	if got := strings.Join(byChannel[shared], " "); got != "allowed allowed allowed allowed" {
 		t.Errorf("got messages %q on the shared channel, want all later ones with the allowed routing key", got)
+	}
+}
+
+// The connection is lost while a channel is opened after a rejection: first the channel for messages alone, then the shared one.
+func TestAMQP_ConnectionLostWhileOpeningChannel(t *testing.T) {
+	t.Parallel()
+	for lost := 2; lost <= 3; lost++ {
+		f := startFakeRabbitMQ(t, fakePublish.reject, func(opened int) bool { return opened != lost })
+		s := startSink(t, f.config())
+		var err error
+		for i := range lost - 1 { // the last attempt needs the lost channel
+			err = rig{}.deliver(t, s, newHubDelivery(fmt.Sprint("forbidden", i)))
+		}
+		if err == nil || !strings.Contains(err.Error(), "the connection was lost before it acknowledged") {
+			t.Errorf("connection lost with channel %d: got %v, want the loss", lost, err)
+		}
 	}
 }
 
