@@ -90,6 +90,6 @@ type StreamEvent struct {
 // ExplainStream explains which events a client sees on a stream. It changes nothing. It is a POST, because a URL must not
 // contain credentials.
 func ExplainStream() Operation[ExplainStreamRequest, StreamExplanation] {
-	return operatorOperation[ExplainStreamRequest, StreamExplanation]("streams.explain", "/api/streams/explain",
+	return checkOperation[ExplainStreamRequest, StreamExplanation]("streams.explain", "/api/streams/explain",
 		"Explain which events a client sees on a stream")
 }

@@ -29,6 +29,8 @@ type Description struct {
 	Role Role
 	// Summary is a sentence for documentation, without a period.
 	Summary string
+	// StoresNothing is set for an operation that is no GET and changes nothing in Redis.
+	StoresNothing bool
 }
 
 // Empty is the request of an operation without parameters.
@@ -47,12 +49,19 @@ type Envelope[T any] struct {
 }
 
 func newOperation[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {
-	return Operation[Request, Response]{Description{name, method, path, role, summary}}
+	return Operation[Request, Response]{Description{Name: name, Method: method, Path: path, Role: role, Summary: summary}}
 }
 
 // readOperation returns an operation that changes nothing.
 func readOperation[Request, Response any](name, path string, role Role, summary string) Operation[Request, Response] {
 	return newOperation[Request, Response](name, http.MethodGet, path, role, summary)
+}
+
+// checkOperation returns an operation of operators that stores nothing, but is no GET.
+func checkOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	op := operatorOperation[Request, Response](name, path, summary)
+	op.StoresNothing = true
+	return op
 }
 
 // viewerOperation returns an operation that changes nothing, for all roles.

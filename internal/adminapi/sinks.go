@@ -192,7 +192,7 @@ func ReplaySink() Operation[ReplayRequest, ReplayResult] {
 
 // TestSink makes one attempt with a sample that is not stored.
 func TestSink() Operation[Empty, Attempt] {
-	return operatorOperation[Empty, Attempt]("sinks.test", "/api/sinks/{name}/test", "Send a sample to the destination")
+	return checkOperation[Empty, Attempt]("sinks.test", "/api/sinks/{name}/test", "Send a sample to the destination")
 }
 
 // ForgetSink deletes the data of a sink that was removed from the configuration.

@@ -10,8 +10,8 @@ const (
 	// maxCursor is the maximum size of a cursor in a query. A longer one does not fit into the header of the request that
 	// resumes after it.
 	maxCursor = 8 << 10
-	// minLongCursor is the minimum size of a cursor in a query that can make a request too large. Without a shorter one, the
-	// request would be too large, too.
+	// minLongCursor is the minimum size of a cursor in a query that can make a request too large. Without a shorter cursor,
+	// the request would still be too large.
 	minLongCursor = 256
 )
 

@@ -262,7 +262,7 @@ func (l *listener) deliver(n relay.Notification) bool {
 // resyncNotification returns the notification that a server sends if it cannot continue after a cursor. cursor is the
 // start of the new stream, or empty if the server did not send it.
 func (c *Client) resyncNotification(cursor string) relay.Notification {
-	data := relay.ResyncMessage(c.Hub, "", "the relay no longer knows the cursor; fetch the current state")
+	data := relay.ResyncMessage(c.Hub, "", "the relay rejects the cursor; fetch the current state")
 	if cursor != "" {
 		text, _ := json.Marshal(cursor) // cannot fail for a string
 		data = append(append(append(data[:len(data)-1], `,"cursor":`...), text...), '}')

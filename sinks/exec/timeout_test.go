@@ -18,11 +18,11 @@ import (
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"sleeps":           `echo $$ > "$PID"; sleep 1000`,
-		"ignores the word": `trap '' TERM; echo $$ > "$PID"; while :; do sleep 1; done`,
-		"forks":            `(trap '' TERM; sh -c 'echo $$ > "$PID"; while :; do sleep 1; done') & wait`,
-		"fills the pipe":   `echo $$ > "$PID"; trap '' TERM; yes`,
-		"stops":            `echo $$ > "$PID"; kill -STOP $$; sleep 1000`,
+		"sleeps":          `echo $$ > "$PID"; sleep 1000`,
+		"ignores SIGTERM": `trap '' TERM; echo $$ > "$PID"; while :; do sleep 1; done`,
+		"forks":           `(trap '' TERM; sh -c 'echo $$ > "$PID"; while :; do sleep 1; done') & wait`,
+		"fills the pipe":  `echo $$ > "$PID"; trap '' TERM; yes`,
+		"stops":           `echo $$ > "$PID"; kill -STOP $$; sleep 1000`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,19 +78,19 @@ func TestClassify_IgnoresStatusAfterSIGTERM(t *testing.T) {
 	for _, status := range []int{0, dataError, 1, 143} {
 		cmd := exec.Command("/bin/sh", "-c", fmt.Sprint("exit ", status))
 		err := cmd.Run()
-		if _, err = (&command{program: "sh"}).classify(over{t.Context()}, exitResult{cmd.ProcessState, err, true}); err == nil {
+		if _, err = (&command{program: "sh"}).classify(endedContext{t.Context()}, exitResult{cmd.ProcessState, err, true}); err == nil {
 			t.Errorf("status %d: got no error", status)
 		}
 	}
 }
 
-// over is a context that has just ended without notification.
-type over struct{ context.Context }
+// endedContext is a context that has just ended without notification.
+type endedContext struct{ context.Context }
 
-func (over) Err() error { return context.DeadlineExceeded }
+func (endedContext) Err() error { return context.DeadlineExceeded }
 
 // A command that ends before SIGTERM counts as ended by itself, and a command that cannot start reports the reason.
-func TestEndsBeforeItIsTold(t *testing.T) {
+func TestDeliver_EndedBeforeSIGTERM(t *testing.T) {
 	t.Parallel()
 	garbage := filepath.Join(t.TempDir(), "garbage")
 	if err := os.WriteFile(garbage, []byte("x"), 0o700); err != nil {
@@ -101,7 +101,7 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 		{script(t, `kill -KILL $$`), "was terminated by signal 9"},
 		{garbage, "not a program for this machine"},
 	} {
-		err := openTest(t, &Config{Command: []string{c.program}}).Deliver(over{t.Context()}, sinktest.Sample("a"))
+		err := openTest(t, &Config{Command: []string{c.program}}).Deliver(endedContext{t.Context()}, sinktest.Sample("a"))
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
 			!strings.Contains(err.Error(), c.want) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", outcome, err)

@@ -102,8 +102,8 @@ func details() map[string]string {
 		"Sink.backlog": "If a queue is full, its oldest events are dropped and counted. The same limit applies to " +
 			"scheduled retries, after which fresh deliveries wait, and to dead letters.",
 		"Sink.account_share": "It applies if the queue has events of several accounts, to its number of events. The " +
-			"newest events of an account with more are dropped and counted. Of more dead letters than backlog, the old ones of " +
-			"such an account are dropped first. 100 sets no limit.",
+			"newest events of an account with more are dropped and counted. If there are more dead letters than backlog, old ones " +
+			"of such an account are dropped first. 100 sets no limit.",
 		"Sink.backlog_bytes": "It applies to the queue, in addition to backlog, and drops the oldest events. It is checked every " +
 			"5 seconds. 0 gives the sink its part of a quarter of the memory of Redis; further events wait in the log.",
 		"Sink.ordering": "Deliveries are in order for each hub or container, or not at all.",

@@ -111,7 +111,7 @@ type Drop struct {
 	Sink   string
 	Time   time.Time
 	Reason string
-	// Attempts is the number of attempts before.
+	// Attempts is the number of attempts before the drop.
 	Attempts int
 }
 

@@ -152,7 +152,8 @@ func (r *Recorder) RecordClients(n *relay.Notification, count int) {
 	}
 }
 
-// RecordDrop records that a limit or an operator excluded an event from a sink. There must be few reasons. The event of d is set.
+// RecordDrop records that a limit or an operator excluded an event from a sink. There must be few reasons. It
+// sets the event of d.
 func (r *Recorder) RecordDrop(n *relay.Notification, d Drop) {
 	if r == nil {
 		return

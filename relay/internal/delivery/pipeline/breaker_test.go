@@ -195,7 +195,7 @@ func TestBreaker_PostponedReachMaxAge(t *testing.T) {
 	if len(dead) != n || sink.attempts("") != attempts {
 		t.Fatalf("%d dead letters after %d attempts, want %d after %d", len(dead), sink.attempts(""), n, attempts)
 	}
-	if reason := fmt.Sprint(dead[n-1]["reason"]); reason != "exhausted: the destination fails for its account" {
+	if reason := fmt.Sprint(dead[n-1]["reason"]); reason != "exhausted: it reached retry.max_age while it was postponed" {
 		t.Errorf("reason is %q", reason)
 	}
 }

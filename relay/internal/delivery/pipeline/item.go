@@ -20,7 +20,7 @@ var (
 	// since the retry was claimed.
 	errNotAdmitted = errors.New("the destination takes no retry now")
 	// errTooOld reports that a delivery has reached its maximum age while it was postponed.
-	errTooOld = errors.New("the destination fails for its account")
+	errTooOld = errors.New("it reached retry.max_age while it was postponed")
 	// errUnsettled reports that the outcome of a claimed delivery was not stored. The claim was lost or expires.
 	errUnsettled = errors.New("the outcome was not stored")
 )

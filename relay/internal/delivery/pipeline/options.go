@@ -235,7 +235,8 @@ const (
 type Schedule struct {
 	// Delays are the times before the second, third, … attempt. Each varies by a fifth in both directions.
 	Delays []time.Duration
-	// MaxAge limits the time from the first attempt to the last, and that of a delivery that is postponed. 0 means no limit.
+	// MaxAge limits the time from the first attempt to the last, and that of a delivery that is postponed or waits for others with its
+	// ordering key. 0 means no limit.
 	MaxAge time.Duration
 	// MaxAttempts limits the attempts, including the first. If it exceeds the number of Delays, the last of them
 	// repeats. 0 means one attempt more than there are Delays.

@@ -133,8 +133,8 @@ func TestOrder_WaitingCountsForMaxAge(t *testing.T) {
 	testkit.WaitFor(t, "all are dead letters", func() bool { return len(e.deadLetters()) == count && e.idle() })
 	mu.Lock()
 	defer mu.Unlock()
-	if first, last := attempts["hub0-000000"], attempts["hub0-000004"]; first < 2 || last != 1 {
-		t.Errorf("got %d attempts of the first delivery and %d of the last, want several and 1", first, last)
+	if first, last := attempts["hub0-000000"], attempts["hub0-000004"]; last >= first {
+		t.Errorf("got %d attempts of the first delivery and %d of the last, want fewer of the last", first, last)
 	}
 }
 

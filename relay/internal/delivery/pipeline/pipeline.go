@@ -137,11 +137,11 @@ func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
 	releaseOnError(ctx, it, p.chain.Handle(ctx, it))
 }
 
-// DropOldestDeadLetters drops up to n old dead letters because Redis is full, counts and logs them. It returns their number.
+// DropOldestDeadLetters drops up to n dead letters because Redis is full, counts and logs them. It returns their number.
 func (p *Pipeline) DropOldestDeadLetters(ctx context.Context, n int) (dropped int, err error) {
-	dropped, err = p.opts.Store.DeadLetters.DropOldest(ctx, p.opts.Name, n, p.opts.deadLetterLimit())
-	p.claims.depth.reportDropped(int64(dropped), "memory of redis")
-	return dropped, err
+	result, err := p.opts.Store.DeadLetters.DropSelected(ctx, p.opts.Name, store.Selection{Limit: n})
+	p.claims.depth.reportDropped(int64(result.Done), "memory of redis")
+	return result.Done, err
 }
 
 // deadLetterUnreadable makes a dead letter of a claim whose record cannot be decoded.

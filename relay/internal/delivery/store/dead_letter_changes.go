@@ -25,14 +25,11 @@ type ChangeResult struct {
 var (
 	//go:embed scripts/deadletter_replay.lua
 	replayDeadLettersSource string
-	//go:embed scripts/drop.lua
+	//go:embed scripts/deadletter_drop.lua
 	dropDeadLettersSource string
-	//go:embed scripts/deadletter_drop_oldest.lua
-	dropOldestSource string
 
 	replayDeadLettersScript = redisconn.NewScript(retryQueueSource + deadLettersSource + replayDeadLettersSource)
 	dropDeadLettersScript   = redisconn.NewScript(deadLettersSource + dropDeadLettersSource)
-	dropOldestScript        = redisconn.NewScript(deadLettersSource + dropOldestSource)
 )
 
 // ReplayOptions are the settings of the sink whose dead letters are replayed.
@@ -64,25 +61,6 @@ func (d *DeadLetters) Drop(ctx context.Context, sink string, ids []string) (Chan
 // DropSelected deletes the selected dead letters that exist when it is called.
 func (d *DeadLetters) DropSelected(ctx context.Context, sink string, sel Selection) (ChangeResult, error) {
 	return d.changeSelected(ctx, sink, sel, d.dropChange)
-}
-
-// DropOldest deletes up to n dead letters: old ones of an account above its share first, then the oldest. It returns their number.
-func (d *DeadLetters) DropOldest(ctx context.Context, sink string, n int, limit DeadLetterLimit) (dropped int, err error) {
-	keys := []string{DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink)}
-	for dropped < n {
-		start := time.Now()
-		count, err := dropOldestScript.Run(ctx, d.client, keys, n-dropped, limit.sharePercent()).Int()
-		if err != nil {
-			return dropped, redisconn.WrapError("drop dead letters", err)
-		}
-		if dropped += count; count == 0 {
-			return dropped, nil
-		}
-		if err := Yield(ctx, time.Since(start)); err != nil {
-			return dropped, err
-		}
-	}
-	return dropped, nil
 }
 
 // deadLetterRef locates a dead letter.

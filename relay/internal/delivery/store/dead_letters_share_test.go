@@ -2,8 +2,10 @@ package store
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -16,47 +18,67 @@ func TestDeadLetters_AccountShare(t *testing.T) {
 		ofOthers = 20
 		limit    = 100
 	)
-	add := func(account string, i int) {
+	add := func(account string, i int, limit int64) {
 		d := newDelivery(fmt.Sprint(account, i))
 		d.Notifications[0].Account = account
 		s.addDeadLetter(t, Claim{Sink: testSink}, limit, d)
 	}
 	expect := func(when string, want map[string]int) {
 		t.Helper()
-		ids, _ := s.listDeadLetters(t, Selection{Limit: MaxPage})
-		got := map[string]int{}
-		for _, id := range ids {
-			got[strings.TrimRight(id, "0123456789")]++
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := s.countDeadLetters(t); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: got %v, want %v", when, got, want)
 		}
 	}
 	for i := range ofOthers {
-		add("other", i)
+		add("other", i, limit)
 	}
 	for i := range 3 * limit {
-		add("flood", i)
+		add("flood", i, limit)
 	}
 	expect("after a flood", map[string]int{"other": ofOthers, "flood": limit - ofOthers})
 	if _, err := s.DeadLetters.Get(t.Context(), testSink, fmt.Sprint("flood", 3*limit-1)); err != nil {
 		t.Errorf("the newest: %v", err)
 	}
-	drop := func(n, share int) {
-		t.Helper()
-		dropped, err := s.DeadLetters.DropOldest(t.Context(), testSink, n, DeadLetterLimit{AccountShare: share})
-		if err != nil || dropped != n {
-			t.Errorf("got %d dropped, %v, want %d", dropped, err, n)
+	for i := range limit { // a lower limit drops few at once
+		add("flood", i, 2*ofOthers)
+	}
+	expect("after a lower limit", map[string]int{"other": ofOthers, "flood": ofOthers})
+	add("third", 0, 2*ofOthers)
+	expect("no account above its share", map[string]int{"other": ofOthers - 1, "flood": ofOthers, "third": 1})
+}
+
+// countDeadLetters returns the number of dead letters by the letters of their IDs.
+func (s *testStore) countDeadLetters(t *testing.T) map[string]int {
+	t.Helper()
+	ids, _ := s.listDeadLetters(t, Selection{Limit: MaxPage})
+	got := map[string]int{}
+	for _, id := range ids {
+		got[strings.TrimRight(id, "0123456789")]++
+	}
+	return got
+}
+
+// Accounts within a small share are not dropped first, although a sample may have more of one. So the oldest go.
+func TestDeadLetters_SmallShares(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	const limit = 500
+	for i := range 2 * limit {
+		d := newDelivery(fmt.Sprintf("d%d", i))
+		d.Notifications[0].Account = fmt.Sprint("account", i%50)
+		r := NewRecord(d, time.Now())
+		entry, err := NewDeadLetter(d.ID, r, "exhausted", "", time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := s.DeadLetters.Add(t.Context(), Claim{Sink: testSink}, DeadLetterLimit{limit, 5}, entry); err != nil {
+			t.Fatal(err)
 		}
 	}
-	drop(limit-2*ofOthers, 50)
-	expect("equal shares", map[string]int{"other": ofOthers, "flood": ofOthers})
-	drop(1, 50)
-	expect("within the share", map[string]int{"other": ofOthers - 1, "flood": ofOthers})
-	drop(1, 100)
-	expect("without a share", map[string]int{"other": ofOthers - 2, "flood": ofOthers})
-	if dropped, err := s.DeadLetters.DropOldest(t.Context(), "unknown", 1, DeadLetterLimit{}); err != nil || dropped != 0 {
-		t.Errorf("without dead letters: got %d, %v", dropped, err)
+	ids, _ := s.listDeadLetters(t, Selection{Limit: MaxPage})
+	old := slices.IndexFunc(ids, func(id string) bool { return id == fmt.Sprint("d", limit+limit/10) })
+	if len(ids) != limit || old > limit/5 {
+		t.Errorf("got %d dead letters, and %d older than a recent one, want %d and few", len(ids), old, limit)
 	}
 }
 

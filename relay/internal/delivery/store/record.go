@@ -70,7 +70,8 @@ func Truncate(s string, n int) string {
 type Record struct {
 	// AttemptCount is the number of attempts since the delivery was created or replayed.
 	AttemptCount int `json:"made"`
-	// First is the time of the first of those attempts. It is zero before that attempt.
+	// First is the time of the first of those attempts, or at which the delivery was scheduled without one. It is zero after a
+	// replay.
 	First    time.Time `json:"first"`
 	Attempts []Attempt `json:"attempts"`
 	// Notifications follow the JSON in the encoding. They are part of the JSON only in a replayed dead letter.
@@ -92,7 +93,7 @@ type Notification struct {
 	Data    string `json:"data"`
 }
 
-// NewRecord returns the record of a delivery whose first attempt starts at first.
+// NewRecord returns the record of a delivery that was first attempted or scheduled at first.
 func NewRecord(d relay.Delivery, first time.Time) *Record {
 	r := &Record{First: first.UTC().Round(time.Millisecond), Digest: d.Digest, Batch: d.Batch}
 	for _, n := range d.Notifications {

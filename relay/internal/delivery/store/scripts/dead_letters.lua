@@ -2,7 +2,7 @@
 -- a space its account.
 
 -- Number of dead letters from which the account with the most is estimated.
-local sample_size = 64
+local sample_size = 256
 
 -- Returns the entry ID and the account of a value of the index. Earlier builds stored only the entry ID.
 local function parse_index(value)
@@ -34,9 +34,9 @@ local function is_older(a, b)
   return tonumber(aseq) < tonumber(bseq)
 end
 
--- Returns an account that has more than a percentage of a sample, its dead letters in the sample, the oldest first, and by how many
--- it exceeds its share. Returns nil if no account has more.
-local function find_excess(index, share)
+-- Returns an account that has more than the part allowed of the dead letters, its dead letters in a sample, the oldest first, and by
+-- how many it exceeds its share there. Returns nil if no account has more.
+local function find_excess(index, part)
   local sample = redis.call('HRANDFIELD', index, sample_size, 'WITHVALUES')
   local of, largest = {}, nil
   for i = 1, #sample, 2 do
@@ -49,27 +49,29 @@ local function find_excess(index, share)
       end
     end
   end
-  local count = largest and #of[largest] or 0
-  local allowed = share * #sample / 2 / 100
+  local total, count = #sample / 2, largest and #of[largest] or 0
+  local allowed = part * total
+  if total == sample_size then -- two standard deviations, because a sample may have more than the rest
+    allowed = allowed + 2 * math.sqrt(allowed)
+  end
   if count <= allowed then
     return nil
   end
   table.sort(of[largest], is_older)
-  if count == #sample / 2 then -- an account that is alone has no share
+  if count == total then -- an account that is alone has no share
     allowed = 0
   end
   return largest, of[largest], math.ceil(count - allowed)
 end
 
--- Drops up to n dead letters, at most sample_size, and returns their number. Old ones of an account that has more than its share
--- in percent go first, then the oldest ones. With a share of 100, only their age matters.
-local function drop_oldest(letters, index, n, share)
-  local account, sampled
-  n = math.min(n, sample_size)
-  if share < 100 then
-    local excess
-    account, sampled, excess = find_excess(index, share)
-    n = math.min(n, excess or n)
+-- Drops dead letters above the maximum, and returns their number. Old ones of an account that has more than its share of the maximum,
+-- in percent, go first, and then the oldest ones. With a share of 100, only their age matters.
+local function drop_excess(letters, index, max, share)
+  local count = redis.call('XLEN', letters)
+  local n = math.min(count - max, 10) -- the maximum may have been much higher before
+  local account, sampled, above
+  if n > 0 and share < 100 then
+    account, sampled, above = find_excess(index, share / 100 * max / count)
   end
   local dropped = 0
   while dropped < n do
@@ -78,15 +80,11 @@ local function drop_oldest(letters, index, n, share)
       break
     end
     local f = fields_of(oldest)
-    if not account or f.account == account then
-      delete_letter(letters, index, f.id or '', oldest[1])
-      dropped = dropped + 1
-    else
-      local one = table.remove(sampled, 1)
-      if not one then
-        break
-      end
+    local one = account and dropped < above and f.account ~= account and table.remove(sampled, 1)
+    if one then
       dropped = dropped + delete_letter(letters, index, one.id, one.at)
+    else
+      dropped = dropped + delete_letter(letters, index, f.id or '', oldest[1])
     end
   end
   return dropped

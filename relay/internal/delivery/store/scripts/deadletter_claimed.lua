@@ -17,9 +17,7 @@ if old then
   redis.call('XDEL', KEYS[4], (parse_index(old)))
 end
 redis.call('HSET', KEYS[5], id, redis.call('XADD', KEYS[4], '*', unpack(ARGV, 7)) .. ' ' .. ARGV[6])
-local excess = redis.call('XLEN', KEYS[4]) - max
-if max <= 0 or excess <= 0 then
+if max <= 0 then
   return 0
 end
--- Drop few at once, because the limit may have been much higher before.
-return drop_oldest(KEYS[4], KEYS[5], math.min(excess, 10), tonumber(ARGV[4]))
+return drop_excess(KEYS[4], KEYS[5], max, tonumber(ARGV[4]))
