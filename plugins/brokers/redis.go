@@ -39,14 +39,21 @@ type redisConnection struct {
 // minute.
 func (c *redisConnection) Publish(stream string, messages ...*message.Message) error {
 	startedAt := time.Now()
-	err := c.Publisher.Publish(stream, messages...)
-	var timeout net.Error
-	if errors.As(err, &timeout) && timeout.Timeout() || errors.Is(err, redis.ErrPoolTimeout) {
-		err = fmt.Errorf("%w; it may have stored the message, and a repeat has the same ID",
-			&noResponseError{time.Since(startedAt), err})
-	}
+	err := explainRedisTimeout(c.Publisher.Publish(stream, messages...), time.Since(startedAt))
 	if err != nil && c.cluster != nil {
 		c.cluster.ReloadState(context.Background()) // does not block
+	}
+	return err
+}
+
+// explainRedisTimeout replaces the error of a message that ran out of time.
+func explainRedisTimeout(err error, elapsed time.Duration) error {
+	var timeout net.Error
+	switch {
+	case errors.Is(err, redis.ErrPoolTimeout):
+		return fmt.Errorf("all connections were in use for %s, so the message was not sent", elapsed.Round(100*time.Millisecond))
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Errorf("%w; it may have stored the message, and a repeat has the same ID", &noResponseError{elapsed, err})
 	}
 	return err
 }
