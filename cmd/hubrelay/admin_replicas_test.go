@@ -35,11 +35,14 @@ func TestAdmin_WaitsForReplicas(t *testing.T) {
 		return nil
 	})
 	replica.Signal(syscall.SIGSTOP)
-	for _, args := range []string{
-		"keys rotate ci --overlap 0s", "keys create other --hub h --account acme", "keys revoke ci", "sinks pause hook",
-		"sinks replay hook --after 1h --yes",
+	for args, want := range map[string]string{
+		"keys rotate ci --overlap 0s":              "the key was not changed, because too few replicas",
+		"keys create other --hub h --account acme": "the key was not changed, because too few replicas",
+		"keys revoke ci":                           "too few replicas have it",
+		"sinks pause hook":                         "too few replicas have it",
+		"sinks replay hook --after 1h --yes":       "too few replicas have it",
 	} {
-		if text, code := run(args); code != 1 || !strings.Contains(text, "too few replicas have it") {
+		if text, code := run(args); code != 1 || !strings.Contains(text, want) {
 			t.Errorf("%s ended with %d: %s", args, code, text)
 		}
 	}

@@ -37,6 +37,8 @@ var (
 	ErrTooMany = errors.New("there are too many keys")
 	// ErrConflict means that another request changed the key at the same time.
 	ErrConflict = errors.New("the key was changed at the same time")
+	// ErrNoReplicas means that a key was not changed, because fewer replicas than [redisconn.Options.MinReplicas] respond.
+	ErrNoReplicas = errors.New("the key was not changed, because too few replicas of Redis respond; repeat the request later")
 )
 
 //go:embed scripts/replace.lua
@@ -121,8 +123,11 @@ func (s *Store) read(ctx context.Context) (list []record, version string, err er
 	return list, version, nil
 }
 
-// Create stores a new key and returns its secret. The error may be [ErrExists] or [ErrTooMany].
+// Create stores a new key and returns its secret. The error may be [ErrExists], [ErrTooMany] or [ErrNoReplicas].
 func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret string, err error) {
+	if err := s.checkReplicas(ctx); err != nil {
+		return "", err
+	}
 	n, err := s.client.HLen(ctx, s.keys).Result()
 	if err != nil {
 		return "", redisconn.WrapError("count the API keys", err)
@@ -145,10 +150,13 @@ func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret stri
 }
 
 // Rotate gives a key a new secret and returns it. The old secret stays valid for overlap, at most until the key
-// expires. An even older one ends now. The error may be [ErrNotFound] or [ErrConflict].
+// expires. An even older one ends now. The error may be [ErrNotFound], [ErrConflict] or [ErrNoReplicas].
 func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) (secret string, rotated Key,
 	err error,
 ) {
+	if err := s.checkReplicas(ctx); err != nil {
+		return "", Key{}, err
+	}
 	text, r, err := s.get(ctx, name)
 	if err != nil {
 		return "", Key{}, err
@@ -187,6 +195,16 @@ func (s *Store) Revoke(ctx context.Context, name string) error {
 		return redisconn.WrapError("remove the last use of an API key", err)
 	}
 	return s.awaitReplicas(ctx)
+}
+
+// checkReplicas returns [ErrNoReplicas] before a change whose new secret would be lost with the response if replicas did not confirm
+// it.
+func (s *Store) checkReplicas(ctx context.Context) error {
+	err := s.awaitReplicas(ctx)
+	if errors.Is(err, redisconn.ErrTooFewReplicas) {
+		return ErrNoReplicas
+	}
+	return err
 }
 
 func (s *Store) awaitReplicas(ctx context.Context) error {

@@ -265,7 +265,9 @@ func (s Schedule) Next(attempt int, age, retryAfter time.Duration, random float6
 	return max(delay, retryAfter, 0), true
 }
 
-// isTooOld reports whether a delivery that has a record gets no other attempt.
-func (s Schedule) isTooOld(r *store.Record, now time.Time) bool {
-	return s.MaxAge > 0 && !r.First.IsZero() && now.Sub(r.First) > s.MaxAge
+// isTooOld reports whether a delivery that has a record gets no other attempt. One of an ordered sink gets at least one, because it
+// may have waited for others.
+func (o *Options) isTooOld(r *store.Record) bool {
+	return o.Schedule.MaxAge > 0 && !r.First.IsZero() && o.Now().Sub(r.First) > o.Schedule.MaxAge &&
+		(r.AttemptCount > 0 || !o.isOrdered())
 }

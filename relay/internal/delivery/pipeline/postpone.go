@@ -72,7 +72,7 @@ func (p *postponer) postpone(ctx context.Context, it *Item) error {
 
 // postponeRetry schedules a retry later without an attempt, or returns errTooOld.
 func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
-	if p.opts.Schedule.isTooOld(it.Record, p.opts.Now()) {
+	if p.opts.isTooOld(it.Record) {
 		return errTooOld
 	}
 	delay := p.postponedDelay()

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // standardWebhooks returns the schedule of Standard Webhooks 1.0: ten attempts in about three days.
@@ -104,4 +106,26 @@ func ExampleSchedule_Next() {
 	wait, more := s.Next(3, 6*time.Minute, 0, 0.5)
 	fmt.Println(wait, more)
 	// Output: 30m0s true
+}
+
+func TestOptions_IsTooOld(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for name, c := range map[string]struct {
+		age      time.Duration
+		attempts int
+		ordering store.Ordering
+		want     bool
+	}{
+		"young":                    {time.Hour, 1, store.OrderingNone, false},
+		"old":                      {2 * time.Hour, 1, store.OrderingNone, true},
+		"postponed":                {2 * time.Hour, 0, store.OrderingNone, true},
+		"ordered":                  {2 * time.Hour, 1, store.OrderingHub, true},
+		"ordered, but unattempted": {2 * time.Hour, 0, store.OrderingHub, false},
+	} {
+		o := &Options{Schedule: Schedule{MaxAge: 90 * time.Minute}, Ordering: c.ordering, Now: func() time.Time { return now }}
+		if got := o.isTooOld(&store.Record{First: now.Add(-c.age), AttemptCount: c.attempts}); got != c.want {
+			t.Errorf("%s: got %t, want %t", name, got, c.want)
+		}
+	}
 }

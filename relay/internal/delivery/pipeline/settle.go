@@ -138,7 +138,7 @@ func (s *settleStage) postponeDelivery(ctx context.Context, it *Item, minDelay t
 		return err
 	}
 	s.startRecord(it)
-	if s.opts.Schedule.isTooOld(it.Record, s.opts.Now()) {
+	if s.opts.isTooOld(it.Record) {
 		return s.storeDeadLetter(ctx, it, relay.OutcomeRetry, fmt.Errorf("%w: %w", errTooOld, cause))
 	}
 	wait := min(max(minDelay, minUnattemptedDelay), maxRetryAfter)

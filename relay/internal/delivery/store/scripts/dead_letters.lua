@@ -68,9 +68,13 @@ end
 -- in percent, go first, and then the oldest ones. With a share of 100, only their age matters.
 local function drop_excess(letters, index, max, share)
   local count = redis.call('XLEN', letters)
-  local n = math.min(count - max, 10) -- the maximum may have been much higher before
+  -- A sample takes about as long as ten drops. More at once could block Redis, because the maximum may have been much higher before.
+  if count - max < math.max(1, math.min(max / 100, 10)) then
+    return 0
+  end
+  local n = math.min(count - max, 10)
   local account, sampled, above
-  if n > 0 and share < 100 then
+  if share < 100 then
     account, sampled, above = find_excess(index, share / 100 * max / count)
   end
   local dropped = 0
