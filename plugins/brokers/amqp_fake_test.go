@@ -7,7 +7,10 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // fakeRabbitMQ is a broker with only the methods that the sink needs. respond decides on each published message.
@@ -17,6 +20,8 @@ type fakeRabbitMQ struct {
 	respond func(p fakePublish)
 	// onOpen is called before a channel is opened, and reports whether the connection stays open. It may be nil.
 	onOpen func(opened int) bool
+
+	connections atomic.Int32
 
 	mu     sync.Mutex
 	opened int // channels of all connections
@@ -60,6 +65,7 @@ func startFakeRabbitMQ(t *testing.T, respond func(fakePublish), onOpen func(open
 			if err != nil {
 				return
 			}
+			f.connections.Add(1)
 			sessions.Go(func() {
 				defer func() { _ = conn.Close() }()
 				(&fakeSession{broker: f, conn: conn}).serve()
@@ -99,8 +105,12 @@ func (p fakePublish) ack() {
 
 // reject closes the channel as RabbitMQ does if a topic permission forbids the routing key.
 func (p fakePublish) reject() {
-	reason := fmt.Sprintf("ACCESS_REFUSED - access to topic '%s' in exchange 'amq.topic' in vhost '/' refused for user 'u'", p.key)
-	args := append(binary.BigEndian.AppendUint16(nil, 403), byte(len(reason)))
+	p.closeChannel(amqp.AccessRefused, fmt.Sprintf(
+		"ACCESS_REFUSED - access to topic '%s' in exchange 'amq.topic' in vhost '/' refused for user 'u'", p.key))
+}
+
+func (p fakePublish) closeChannel(code uint16, reason string) {
+	args := append(binary.BigEndian.AppendUint16(nil, code), byte(len(reason)))
 	p.session.write(p.number, 20, 40, append(append(args, reason...), 0, 60, 0, 40)...)
 }
 

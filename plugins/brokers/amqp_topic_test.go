@@ -2,10 +2,13 @@ package brokers
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -32,7 +35,8 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 		switch {
 		case p.channel == 1:
 			if unconfirmed = append(unconfirmed, p); len(unconfirmed) == innocent+1 {
-				fakePublish{key: "forbidden", session: p.session, number: p.number}.reject()
+				p.key = "forbidden"
+				p.reject()
 			}
 		case p.key == "forbidden":
 			p.reject()
@@ -40,6 +44,11 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 			p.ack()
 		}
 	}, nil)
+	messagesOf := func(channel int) []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(byChannel[channel])
+	}
 	s := startSink(t, f.config())
 	expectRejected := func() {
 		err := rig{}.deliver(t, s, newHubDelivery("forbidden"))
@@ -62,16 +71,47 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 	if got := f.openedChannels(); got > 3 { // the shared one, and the other one before and after the rejection
 		t.Errorf("%d unconfirmed messages: got %d channels, want at most 3", innocent, got)
 	}
-	expectSuccess() // opens the shared channel again
+	before := f.openedChannels()
+	for range innocent {
+		all.Go(expectSuccess)
+	}
+	all.Wait()
 	shared := f.openedChannels()
+	if shared != before+1 {
+		t.Errorf("got %d new channels for concurrent messages, want 1 shared channel", shared-before)
+	}
+	before = len(messagesOf(shared))
 	for range 3 {
 		expectRejected()
 		expectSuccess()
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if got := strings.Join(byChannel[shared], " "); got != "allowed allowed allowed allowed" {
+	if got := messagesOf(shared)[before:]; !slices.Equal(got, []string{"allowed", "allowed", "allowed"}) {
 		t.Errorf("got messages %q on the shared channel, want all later ones with the allowed routing key", got)
+	}
+	if got := f.connections.Load(); got != 1 {
+		t.Errorf("got %d connections, want 1", got)
+	}
+}
+
+// Only the rejection of a routing key replaces the shared channel. After another error, the next attempt dials.
+func TestAMQP_OtherChannelError(t *testing.T) {
+	t.Parallel()
+	f := startFakeRabbitMQ(t, func(p fakePublish) {
+		if p.channel == 1 {
+			p.closeChannel(amqp.NotFound, "NOT_FOUND - no exchange 'amq.topic' in vhost '/'")
+			return
+		}
+		p.ack()
+	}, nil)
+	s := startSink(t, f.config())
+	if err := (rig{}).deliver(t, s, newHubDelivery("a")); err == nil || !strings.Contains(err.Error(), "there is no exchange") {
+		t.Errorf("got %v, want an error about the exchange", err)
+	}
+	if err := (rig{}).deliver(t, s, newHubDelivery("a")); err != nil {
+		t.Errorf("next attempt: got %v", err)
+	}
+	if got := f.connections.Load(); got != 2 {
+		t.Errorf("got %d connections, want 2", got)
 	}
 }
 
