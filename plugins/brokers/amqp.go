@@ -166,7 +166,7 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if !isAlone {
 		err = c.publishShared(key, m)
 	}
-	if isAlone || isTopicRefused(err) {
+	if isAlone || isTopicRejected(err) {
 		err = c.publishAlone(key, m)
 	}
 	if !c.sizes.learnLimit(err, time.Now()) {
@@ -290,7 +290,7 @@ func classifyAMQP(s *Sink, routingKey string, err error) error {
 			s.vhost(), s.userName())
 	case brokerErr.Code == amqp.NotFound:
 		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
-	case isTopicRefused(err):
+	case isTopicRejected(err):
 		return fmt.Errorf("amqp: %s may write to exchange %s, but a topic permission forbids the routing key %q: "+
 			"allow it (rabbitmqctl set_topic_permissions), or change routing_key or user", s.userName(), exchange, routingKey)
 	case brokerErr.Code == amqp.AccessRefused:

@@ -41,7 +41,7 @@ func (c *amqpConnection) openChannel(maxUnconfirmed int) (*amqpChannel, error) {
 	channel.NotifyReturn(ch.returns)
 	go watchClose(channel.NotifyClose(make(chan *amqp.Error, 1)), func(err error) {
 		err = c.explainSilence(err)
-		if err != nil && !isTopicRefused(err) {
+		if err != nil && !isTopicRejected(err) {
 			c.kill(err) // before the end of the channel, so no publisher replaces the channel
 		}
 		ch.kill(err)
@@ -101,7 +101,7 @@ func (c *amqpConnection) publishAlone(key string, m *message.Message) error {
 	switch {
 	case err == nil:
 		c.rejected.remove(key)
-	case isTopicRefused(err):
+	case isTopicRejected(err):
 		c.rejected.add(key, time.Now())
 	}
 	return err
@@ -179,8 +179,8 @@ func watchClose(closed <-chan *amqp.Error, kill func(error)) {
 	kill(err)
 }
 
-// isTopicRefused reports whether the broker closed a channel because a topic permission forbids a routing key.
-func isTopicRefused(err error) bool {
+// isTopicRejected reports whether the broker closed a channel because a topic permission forbids a routing key.
+func isTopicRejected(err error) bool {
 	var closed *amqp.Error
 	return errors.As(err, &closed) && closed.Code == amqp.AccessRefused && strings.Contains(closed.Reason, "access to topic ")
 }
