@@ -28,6 +28,7 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 	var mu sync.Mutex
 	var unconfirmed []fakePublish // on the first channel
 	byChannel := map[int][]string{}
+	permitted := false
 	f := startFakeRabbitMQ(t, func(p fakePublish) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -38,7 +39,7 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 				p.key = "forbidden"
 				p.reject()
 			}
-		case p.key == "forbidden":
+		case p.key == "forbidden" && !permitted:
 			p.reject()
 		default:
 			p.ack()
@@ -87,6 +88,17 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 	}
 	if got := messagesOf(shared)[before:]; !slices.Equal(got, []string{"allowed", "allowed", "allowed"}) {
 		t.Errorf("got messages %q on the shared channel, want all later ones with the allowed routing key", got)
+	}
+	mu.Lock()
+	permitted = true
+	mu.Unlock()
+	for range 2 {
+		if err := (rig{}).deliver(t, s, newHubDelivery("forbidden")); err != nil {
+			t.Errorf("routing key that is permitted again: got %v", err)
+		}
+	}
+	if got := messagesOf(shared)[before+3:]; !slices.Equal(got, []string{"forbidden"}) {
+		t.Errorf("got messages %q on the shared channel, want the second one with the permitted routing key", got)
 	}
 	if got := f.connections.Load(); got != 1 {
 		t.Errorf("got %d connections, want 1", got)
