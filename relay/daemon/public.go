@@ -44,7 +44,7 @@ func (d *Daemon) startPublicListener(
 		Tokens:         s.tokens,
 		Publisher:      d.newPublisher(s),
 		Quotas:         d.newRequestQuotas(s),
-		CheckStorage:   s.monitor.Check,
+		TakeRoom:       s.monitor.TakeRoom,
 		Streams:        streams,
 		Routes:         d.modules.publicRoutes(),
 		Catalog:        d.catalog,

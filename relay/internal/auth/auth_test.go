@@ -114,6 +114,21 @@ func TestCurrentGrant(t *testing.T) {
 	}
 }
 
+// The grant for a hub does not contain the other hubs of the key, which a token would store.
+func TestGrant_OfHub(t *testing.T) {
+	t.Parallel()
+	key := Key{Name: "ops", Hubs: []string{"h1", "h2"}}
+	for hub, want := range map[string][]string{"": {"h1", "h2"}, "h2": {"h2"}, "h3": nil} {
+		if got := key.Grant(hub).Hubs; !slices.Equal(got, want) {
+			t.Errorf("hub %q: got %q, want %q", hub, got, want)
+		}
+	}
+	key.Hubs = []string{Wildcard}
+	if g := key.Grant("h1"); !g.Allows("h1", "") || g.Allows("h2", "") {
+		t.Errorf("all hubs: got %+v, want a grant for one hub", g)
+	}
+}
+
 // A token issued before the key was restricted allows no more than the key does now.
 func TestCurrentGrant_RestrictedKey(t *testing.T) {
 	t.Parallel()

@@ -122,10 +122,18 @@ func (k *Key) RequireHub(hub string) *relay.Error {
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
 // Grant returns the grant for a token of this key: for the stream of hub, or for the account stream if hub is
-// empty. It does not check that the key may read hub. See RequireHub.
+// empty. It does not check that the key may read hub. See RequireHub. The grant for a hub does not contain the other hubs of the
+// key, which may be thousands.
 func (k *Key) Grant(hub string) Grant {
+	hubs := k.Hubs
+	if hub != "" {
+		hubs = nil
+		if k.CanReadHub(hub) {
+			hubs = []string{hub}
+		}
+	}
 	return Grant{
-		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: k.Hubs, Expires: k.Expires,
+		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: hubs, Expires: k.Expires,
 		External: k.External, VerifiedAt: k.VerifiedAt, CertificateExpires: k.CertificateExpires,
 	}
 }

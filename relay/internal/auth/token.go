@@ -43,7 +43,7 @@ type Grant struct {
 	Hub string `json:"hub,omitempty"`
 	// Account is the account of the key: [Wildcard] for every account, empty for none.
 	Account string `json:"account,omitempty"`
-	// Hubs are the hubs that the key may read. [Wildcard] means all.
+	// Hubs are the hubs that the key may read, or only Hub for its stream. [Wildcard] means all.
 	Hubs []string `json:"hubs,omitempty"`
 	// Expires is the time at which the key expires. Zero means never.
 	Expires time.Time `json:"expires,omitzero"`

@@ -76,7 +76,7 @@ type Observer interface {
 	RequestRejected(code relay.Code)
 }
 
-// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, RelayID,
+// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, TakeRoom, Routes, RelayID,
 // PublicURL, AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MaxBodies, MinBodyRate, Log, Observer and Audit are
 // required.
 type Options struct {
@@ -88,8 +88,9 @@ type Options struct {
 	Streams   Streams
 	// Quotas limits requests that do not publish. Publisher limits the others. Nil sets no limit.
 	Quotas Quotas
-	// CheckStorage returns a *[relay.Error] while nothing may be stored. Nil allows everything.
-	CheckStorage func() error
+	// TakeRoom counts bytes that an account, or a key without one, is about to store. It returns a *[relay.Error] if it may not.
+	// Nil allows everything.
+	TakeRoom func(owner string, bytes int64) error
 	// Routes are the routes of modules.
 	Routes []module.PublicRoute
 	// Catalog contains the topics against which the parameter topics is checked.
@@ -180,8 +181,8 @@ func New(o Options) (*API, error) {
 	if o.Audit == nil {
 		o.Audit = audit.Discard{}
 	}
-	if o.CheckStorage == nil {
-		o.CheckStorage = func() error { return nil }
+	if o.TakeRoom == nil {
+		o.TakeRoom = func(string, int64) error { return nil }
 	}
 	a := &API{
 		opt: o, drainTime: maxDrainTime, bodyWait: bodyWait, bodyWindow: defaultBodyWindow,

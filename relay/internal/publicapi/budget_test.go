@@ -154,7 +154,12 @@ func TestToken_QuotaUnavailable(t *testing.T) {
 func TestBudget_StorageFull(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
-		o.CheckStorage = func() error { return storage.NewFullError("the storage is full") }
+		o.TakeRoom = func(owner string, bytes int64) error {
+			if owner != "account acme" || bytes <= 0 {
+				t.Errorf("got %d bytes of %q", bytes, owner)
+			}
+			return storage.NewFullError("the storage is full")
+		}
 		o.Routes = new(fakeJobs).routes()
 	}, nil)
 	tasks := "/v1/containers/c/instances/i/tasks"

@@ -29,6 +29,9 @@ func (a *API) addModuleRoute(m module.PublicRoute) {
 	a.paramRoutes = append(a.paramRoutes, rt)
 }
 
+// requestBytes is about the number of bytes that a module stores for a request, such as a job.
+const requestBytes = 2 << 10
+
 // moduleHandler authorizes a request before it reads the body and calls the module.
 func (a *API) moduleHandler(m module.PublicRoute) handler {
 	return func(w http.ResponseWriter, r *http.Request, params []string) (err *relay.Error) {
@@ -47,7 +50,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 		}
 		request := module.PublicRequest{Caller: newCaller(key, hub), Params: params}
 		if m.Method == http.MethodPost {
-			if err := a.opt.CheckStorage(); err != nil {
+			if err := a.opt.TakeRoom(budgetOwner(key), requestBytes); err != nil {
 				return a.publicError(r, err)
 			}
 			if request.IdempotencyKey, err = idempotencyKey(r); err != nil {

@@ -50,7 +50,7 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		httpserver.WriteJSON(w, http.StatusOK, nil)
 		return nil
 	}
-	if err := a.opt.CheckStorage(); err != nil {
+	if err := a.opt.TakeRoom(budgetOwner(key), grantBytes(&grant)); err != nil {
 		return a.publicError(r, err)
 	}
 	token, issueErr := a.opt.Tokens.Issue(r.Context(), grant)
@@ -65,6 +65,16 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	}
 	httpserver.WriteJSON(w, http.StatusOK, []byte(`{"data":{"token":"`+token+`"}}`))
 	return nil
+}
+
+// grantBytes returns about the number of bytes that a token with a grant uses in Redis.
+func grantBytes(g *auth.Grant) int64 {
+	const entry = 512 // with the names and an average stream
+	size := entry + len(g.Stream)
+	for _, hub := range g.Hubs {
+		size += len(hub) + len(`"",`)
+	}
+	return int64(size)
 }
 
 // revokeToken consumes a token, which ends its event stream. Whoever has the token may do so. The quota of token

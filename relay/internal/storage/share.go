@@ -135,5 +135,5 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 }
 
 func newShareError() *relay.Error {
-	return NewFullError("this publisher stores events too fast for the room that is left in the storage of the relay")
+	return NewFullError("this account or key stores data too fast for the room that is left in the storage of the relay")
 }
