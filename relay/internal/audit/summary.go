@@ -16,6 +16,9 @@ const (
 	// maxRejectedTargets is the maximum number of windows for actions without effect that differ only in target and address. A
 	// client can choose any target. Further ones share one window without target and address.
 	maxRejectedTargets = 20
+	// maxWithoutEffect is the maximum number of windows for actions without effect. Further ones of keys share windows without key,
+	// target and address, because an identity provider can issue any number of credentials to an account.
+	maxWithoutEffect = 400
 	// unknownPerSecond and unknownBurst limit the rejected actions without an actor, such as failed authentications, that are
 	// recorded one by one. There is a limit per address, but an attacker may have any number of addresses.
 	unknownPerSecond = 20
@@ -28,6 +31,8 @@ const (
 const (
 	keyActor   = "key "
 	adminActor = "admin "
+	// manyKeys is the actor of entries that many keys share.
+	manyKeys = keyActor + "*"
 )
 
 // isSummarized reports whether repeated entries become one. An account can cause actions of its API keys at any rate. Every
@@ -50,8 +55,9 @@ type summaries struct {
 	mu sync.Mutex
 	// windows are the open windows by their entry without its time and detail. An account can cause any number of details.
 	windows map[Entry]*window
-	// targets counts the windows of actions without effect by their entry without target and address.
-	targets map[Entry]int
+	// targets counts the windows of actions without effect by their entry without target and address, and withoutEffect all of them.
+	targets       map[Entry]int
+	withoutEffect int
 }
 
 // window counts the entries that repeat the first one until end.
@@ -71,9 +77,15 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	defer s.mu.Unlock()
 	id := e
 	id.Time, id.Detail = time.Time{}, ""
-	if _, isOpen := s.windows[id]; !isOpen && s.targets[withoutTarget(id)] >= maxRejectedTargets {
-		e.Target, e.Address = "", ""
-		id = withoutTarget(id)
+	if _, isOpen := s.windows[id]; !isOpen && isWithoutEffect(&id) {
+		switch {
+		case s.withoutEffect >= maxWithoutEffect && strings.HasPrefix(e.Actor, keyActor):
+			e.Actor, e.Target, e.Address = manyKeys, "", ""
+		case s.targets[withoutTarget(id)] >= maxRejectedTargets:
+			e.Target, e.Address = "", ""
+		}
+		id = e
+		id.Time, id.Detail = time.Time{}, ""
 	}
 	w := s.windows[id]
 	if w != nil && now.Before(w.end) {
@@ -83,12 +95,13 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	if w != nil {
 		s.endWindow(id, w, now, write)
 	}
-	if len(s.windows) < maxSummaries {
+	if len(s.windows) < maxSummaries || id.Actor == manyKeys {
 		if s.windows == nil {
 			s.windows, s.targets = make(map[Entry]*window), make(map[Entry]int)
 		}
 		if isWithoutEffect(&id) {
 			s.targets[withoutTarget(id)]++
+			s.withoutEffect++
 		}
 		s.windows[id] = &window{end: now.Add(summaryWindow)}
 	}
@@ -112,6 +125,7 @@ func (s *summaries) end(now time.Time, all bool, write func(*Entry)) {
 func (s *summaries) endWindow(id Entry, w *window, now time.Time, write func(*Entry)) {
 	delete(s.windows, id)
 	if isWithoutEffect(&id) {
+		s.withoutEffect--
 		group := withoutTarget(id)
 		if s.targets[group]--; s.targets[group] == 0 {
 			delete(s.targets, group)

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"testing"
 	"testing/synctest"
@@ -163,6 +164,33 @@ func TestLog_SummarizesRejectedTargetsOfKey(t *testing.T) {
 			l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: strconv.Itoa(i), Result: ResultOK})
 		}
 		expectRepeats(t, store, append(want, make([]int, n)...)...)
+		stop()
+	})
+}
+
+// Many keys cannot fill the log with rejected actions either. An identity provider can issue any number of them to an account.
+func TestLog_SummarizesRejectedActionsOfManyKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		stop := runLog(t, l, store)
+		const keys, targets = 1000, 10
+		for i := range keys * targets {
+			l.Record(Entry{
+				Actor: fmt.Sprint("key ", i%keys), Action: ActionCreateJob, Target: strconv.Itoa(i), Result: "403.permissions",
+			})
+		}
+		l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: "moved", Result: ResultOK})
+		time.Sleep(summaryWindow + 2*summaryTick)
+		want := make([]int, maxWithoutEffect+3) // with the first one of many keys, the successful action, and the summary
+		want[len(want)-1] = keys*targets - maxWithoutEffect - 1
+		expectRepeats(t, store, want...)
+		if last := store.entries[len(want)-1]; last.Actor != manyKeys || last.Result != "403.permissions" {
+			t.Errorf("got the summary %+v", last)
+		}
+		if s := &l.summaries; len(s.targets) != 0 || s.withoutEffect != 0 {
+			t.Errorf("got %v and %d, want no open windows", s.targets, s.withoutEffect)
+		}
 		stop()
 	})
 }
