@@ -138,6 +138,19 @@ func (k *Key) Grant(hub string) Grant {
 	}
 }
 
+// MemoryBytes returns about the memory of the key in bytes.
+func (k *Key) MemoryBytes() int {
+	const list = 24 // of a string in a list, with the size class of its text
+	size := 512 + len(k.Name) + len(k.AccountID)
+	for _, hub := range k.Hubs {
+		size += list + len(hub)
+	}
+	for _, capability := range k.Capabilities {
+		size += list + len(capability)
+	}
+	return size
+}
+
 // limitToCertificate returns a copy of the key that expires with the certificate of the client. A zero time sets no limit.
 func (k *Key) limitToCertificate(expires time.Time) *Key {
 	if expires.IsZero() {

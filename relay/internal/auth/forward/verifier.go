@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
@@ -33,10 +32,6 @@ const (
 	maxName       = 200
 	// maxLifetime is the time after which tokens and streams end if the response has no expiry or a later one.
 	maxLifetime = time.Hour
-	// maxCredentials and maxHubs bound the memory of the cache. Beyond them, the cache or the decisions about one
-	// credential start again. So a client cannot remove the decisions about other credentials.
-	maxCredentials = 10_000
-	maxHubs        = 100
 	// maxAttempts is the number of requests for one credential whose hub changes during each of them.
 	maxAttempts = 3
 
@@ -68,9 +63,7 @@ type Verifier struct {
 	unavailableLog rate.Sometimes
 	changes        credentialChanges
 	pending        *pendingRequests
-
-	mu    sync.Mutex
-	cache map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
+	cache          *decisionCache
 }
 
 var _ auth.ForwardVerifier = (*Verifier)(nil)
@@ -86,7 +79,7 @@ func NewVerifier(o Options) *Verifier {
 	return &Verifier{
 		opts: o, client: client, now: time.Now,
 		unavailableLog: rate.Sometimes{Interval: logInterval}, pending: newPendingRequests(o.Timeout),
-		cache: make(map[apikey.Hash]map[string]*auth.Key),
+		cache: newDecisionCache(),
 	}
 }
 
@@ -109,9 +102,7 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 	}
 	id := apikey.HashOf(credential)
 	now := v.now()
-	v.mu.Lock()
-	cached := v.cache[id][hub]
-	v.mu.Unlock()
+	cached := v.cache.find(id, hub)
 	wasAccepted := cached != nil // so other clients with its address cannot lock it out
 	if cached != nil && (!now.Before(cached.Expires) || v.hasChanged(cached, hub)) {
 		cached = nil
@@ -168,6 +159,7 @@ func (v *Verifier) requestDecisionOnce(
 		key, err := v.requestDecision(ctx, credential, hub)
 		if err == nil {
 			key.Hash = apikey.HashOf(hub + "\x00" + credential)
+			limitToHub(key, hub)
 		}
 		v.remember(id, hub, key, err)
 		return key, err
@@ -176,24 +168,12 @@ func (v *Verifier) requestDecisionOnce(
 
 // remember stores a decision, and forgets the former one if the credential was refused.
 func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	byHub := v.cache[id]
 	var relayErr *relay.Error
 	switch {
 	case errors.Is(err, errRefused), errors.As(err, &relayErr) && relayErr.Code == relay.CodeAuthExpired:
-		delete(byHub, hub)
-	case err != nil:
-	case byHub == nil:
-		if len(v.cache) >= maxCredentials {
-			clear(v.cache)
-		}
-		v.cache[id] = map[string]*auth.Key{hub: key}
-	default:
-		if len(byHub) >= maxHubs {
-			clear(byHub)
-		}
-		byHub[hub] = key
+		v.cache.remove(id, hub)
+	case err == nil:
+		v.cache.add(id, hub, key)
 	}
 }
 

@@ -389,10 +389,10 @@ func TestVerifier_OneCredentialForManyHubs(t *testing.T) {
 			t.Fatal(refused)
 		}
 	}
-	if n := len(v.cache[apikey.HashOf("good")]); n > maxHubs {
+	if n := len(v.cache.keys[apikey.HashOf("good")]); n > maxHubs {
 		t.Errorf("%d decisions about one credential are remembered, want at most %d", n, maxHubs)
 	}
-	if v.cache[victim]["hub-1"] == nil {
+	if v.cache.find(victim, "hub-1") == nil {
 		t.Error("the decision about the other credential is forgotten")
 	}
 }

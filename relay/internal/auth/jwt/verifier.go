@@ -33,8 +33,9 @@ const (
 	// cacheTime is the maximum time until the signature of a token is verified again, which ends the tokens of a
 	// removed key.
 	cacheTime = 5 * time.Minute
-	// maxCached bounds the memory of the cache. Beyond it, the cache starts again.
-	maxCached = 10_000
+	// maxCached and maxCachedBytes bound the cache. Beyond them, it starts again.
+	maxCached      = 10_000
+	maxCachedBytes = 64 << 20
 
 	logInterval = time.Minute
 )
@@ -60,6 +61,7 @@ type Verifier struct {
 
 	mu    sync.Mutex
 	cache map[[sha256.Size]byte]cachedKey // by the hash of the token
+	bytes int                             // of the keys in cache
 }
 
 type cachedKey struct {
@@ -99,13 +101,22 @@ func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *rel
 	if key.Expires.Before(until) {
 		until = key.Expires
 	}
+	v.remember(hash, cachedKey{key, until})
+	return key, nil
+}
+
+func (v *Verifier) remember(hash [sha256.Size]byte, c cachedKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if len(v.cache) >= maxCached {
-		clear(v.cache)
+	if former, ok := v.cache[hash]; ok {
+		v.bytes -= former.key.MemoryBytes()
 	}
-	v.cache[hash] = cachedKey{key, until}
-	return key, nil
+	v.bytes += c.key.MemoryBytes()
+	if len(v.cache) >= maxCached || v.bytes > maxCachedBytes {
+		clear(v.cache)
+		v.bytes = c.key.MemoryBytes()
+	}
+	v.cache[hash] = c
 }
 
 func (v *Verifier) verifyToken(ctx context.Context, token string, now time.Time) (*auth.Key, *relay.Error) {

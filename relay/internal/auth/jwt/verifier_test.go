@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"log/slog"
@@ -170,6 +171,21 @@ func TestVerifier_Claims(t *testing.T) {
 }
 
 // Attackers try to choose the algorithm, or to sign with a key that the issuer has not published.
+// Tokens with many hubs cannot fill the memory.
+func TestVerifier_LimitsCache(t *testing.T) {
+	t.Parallel()
+	v := NewVerifier(Options{})
+	large := &auth.Key{Hubs: slices.Repeat([]string{"hub-0123456789"}, 1000)}
+	for i := range 2 * maxCachedBytes / large.MemoryBytes() {
+		hash := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
+		v.remember(hash, cachedKey{key: large})
+		v.remember(hash, cachedKey{key: large}) // verified again
+		if v.bytes > maxCachedBytes || v.bytes != len(v.cache)*large.MemoryBytes() {
+			t.Fatalf("got %d bytes of %d tokens, want at most %d", v.bytes, len(v.cache), maxCachedBytes)
+		}
+	}
+}
+
 func TestVerifier_Forgeries(t *testing.T) {
 	t.Parallel()
 	i, key := newIssuer(t), newKey(t, "1")

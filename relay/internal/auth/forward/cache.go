@@ -1,0 +1,96 @@
+package forward
+
+import (
+	"sync"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+const (
+	// maxCredentials, maxHubs and maxCacheBytes bound the cache. Beyond maxHubs, the decisions about one credential start again, so
+	// a client cannot remove the decisions about other credentials. Beyond the others, large decisions are removed first.
+	maxCredentials = 10_000
+	maxHubs        = 100
+	maxCacheBytes  = 64 << 20
+	// largeDecision is the size of a decision in bytes that few credentials need, because it lists many hubs.
+	largeDecision = 8 << 10
+)
+
+// decisionCache contains the accepted credentials, with a decision for each hub. It may be used concurrently.
+type decisionCache struct {
+	mu    sync.Mutex
+	keys  map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
+	bytes int
+}
+
+func newDecisionCache() *decisionCache {
+	return &decisionCache{keys: make(map[apikey.Hash]map[string]*auth.Key)}
+}
+
+// find returns the decision about a credential for a hub, or nil.
+func (c *decisionCache) find(id apikey.Hash, hub string) *auth.Key {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keys[id][hub]
+}
+
+func (c *decisionCache) add(id apikey.Hash, hub string, key *auth.Key) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removeLocked(id, hub)
+	if len(c.keys[id]) >= maxHubs {
+		for other := range c.keys[id] {
+			c.removeLocked(id, other)
+		}
+	}
+	size := key.MemoryBytes()
+	if len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes {
+		c.makeRoomLocked(size)
+	}
+	if c.keys[id] == nil {
+		c.keys[id] = make(map[string]*auth.Key)
+	}
+	c.keys[id][hub] = key
+	c.bytes += size
+}
+
+// makeRoomLocked removes the large decisions, or all if that is not enough.
+func (c *decisionCache) makeRoomLocked(size int) {
+	for id, byHub := range c.keys {
+		for hub, key := range byHub {
+			if key.MemoryBytes() > largeDecision {
+				c.removeLocked(id, hub)
+			}
+		}
+	}
+	if len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes {
+		clear(c.keys)
+		c.bytes = 0
+	}
+}
+
+func (c *decisionCache) remove(id apikey.Hash, hub string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.removeLocked(id, hub)
+}
+
+func (c *decisionCache) removeLocked(id apikey.Hash, hub string) {
+	key := c.keys[id][hub]
+	if key == nil {
+		return
+	}
+	c.bytes -= key.MemoryBytes()
+	if delete(c.keys[id], hub); len(c.keys[id]) == 0 {
+		delete(c.keys, id)
+	}
+}
+
+// limitToHub removes the other hubs of a key, which may be thousands, from the decision for a hub.
+func limitToHub(key *auth.Key, hub string) {
+	if hub == "" {
+		return
+	}
+	key.Hubs = key.Grant(hub).Hubs
+}

@@ -1,0 +1,64 @@
+package forward
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+// Credentials with many hubs cannot fill the memory, and cannot remove small decisions.
+func TestDecisionCache_LimitsBytes(t *testing.T) {
+	t.Parallel()
+	c := newDecisionCache()
+	small := apikey.HashOf("small")
+	c.add(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
+	large := &auth.Key{Name: "large", Hubs: slices.Repeat([]string{"hub-0123456789"}, 3000)}
+	for i := range 2 * maxCacheBytes / large.MemoryBytes() {
+		c.add(apikey.HashOf(fmt.Sprint(i)), "", large)
+		c.add(apikey.HashOf(fmt.Sprint(i)), "", large) // the same decision again
+		if c.bytes > maxCacheBytes {
+			t.Fatalf("got %d bytes, want at most %d", c.bytes, maxCacheBytes)
+		}
+	}
+	if c.find(small, "h") == nil {
+		t.Error("the small decision was removed")
+	}
+	for id, byHub := range c.keys {
+		for hub := range byHub {
+			c.remove(id, hub)
+		}
+	}
+	if c.bytes != 0 || len(c.keys) != 0 {
+		t.Errorf("got %d bytes and %d credentials, want none", c.bytes, len(c.keys))
+	}
+}
+
+// Small decisions have a limit too.
+func TestDecisionCache_LimitsCredentials(t *testing.T) {
+	t.Parallel()
+	c := newDecisionCache()
+	for i := range maxCredentials + 1 {
+		c.add(apikey.HashOf(fmt.Sprint(i)), "h", &auth.Key{Name: "a"})
+	}
+	if len(c.keys) != 1 || c.bytes != (&auth.Key{Name: "a"}).MemoryBytes() {
+		t.Errorf("got %d credentials with %d bytes, want the last one", len(c.keys), c.bytes)
+	}
+}
+
+// The decision for a hub does not contain the other hubs of the credential.
+func TestVerifier_LimitsDecisionToHub(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	e.body.Store(`{"name":"a","hubs":["hub-1","hub-2"]}`)
+	v := newTestVerifier(e.URL, &now)
+	for hub, want := range map[string][]string{"": {"hub-1", "hub-2"}, "hub-2": {"hub-2"}, "hub-3": nil} {
+		key, err := v.Verify(t.Context(), "good", hub, testAddr)
+		if err != nil || !slices.Equal(key.Hubs, want) {
+			t.Errorf("hub %q: got %+v, %v, want the hubs %q", hub, key, err, want)
+		}
+	}
+}
