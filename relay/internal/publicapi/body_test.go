@@ -52,7 +52,7 @@ func TestBody_Budget(t *testing.T) {
 		defer f.api.budget.mu.Unlock()
 		return f.api.budget.byOwner[owner]
 	}
-	// The first bodies take half of what is free. They fit, so none of them waits for another one.
+	// The first bodies take half of the free budget, so none of them waits for another one.
 	take := func(key, owner string, bodies, sent int, want int64) {
 		t.Helper()
 		for range bodies {

@@ -113,7 +113,7 @@ func TestOrder_DeadLetterUnblocksKey(t *testing.T) {
 }
 
 // The age of a delivery counts while it waits for others with its key. Otherwise each of them would use up the whole schedule, and
-// those of a key that always fails would fill the queue.
+// the deliveries of a key that always fails would fill the queue.
 func TestOrder_WaitingCountsForMaxAge(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
