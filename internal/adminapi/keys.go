@@ -92,16 +92,16 @@ func ListKeys() Operation[PageRequest, Page[Key]] {
 
 // CreateKey stores a key. It is valid on all nodes within a second.
 func CreateKey() Operation[KeySpec, CreatedKey] {
-	return adminOperation[KeySpec, CreatedKey]("keys.create", "/api/keys/{name}/create", "Create an API key")
+	return keyOperation[KeySpec, CreatedKey]("keys.create", "/api/keys/{name}/create", "Create an API key")
 }
 
 // RotateKey gives a stored key a new secret.
 func RotateKey() Operation[RotateKeyRequest, CreatedKey] {
-	return adminOperation[RotateKeyRequest, CreatedKey]("keys.rotate", "/api/keys/{name}/rotate",
+	return keyOperation[RotateKeyRequest, CreatedKey]("keys.rotate", "/api/keys/{name}/rotate",
 		"Replace the secret of a stored API key")
 }
 
 // RevokeKey removes a stored key. Within a second, its tokens and streams end on all nodes.
 func RevokeKey() Operation[Empty, RevokedKey] {
-	return adminOperation[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Revoke a stored API key")
+	return keyOperation[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Revoke a stored API key")
 }

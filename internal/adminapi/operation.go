@@ -29,8 +29,8 @@ type Description struct {
 	Role Role
 	// Summary is a sentence for documentation, without a period.
 	Summary string
-	// StoresNothing is set for an operation that is no GET and changes nothing in Redis.
-	StoresNothing bool
+	// SkipsReplicas is set if the server need not wait for replicas of Redis: the operation stores nothing, or waits itself.
+	SkipsReplicas bool
 }
 
 // Empty is the request of an operation without parameters.
@@ -60,7 +60,15 @@ func readOperation[Request, Response any](name, path string, role Role, summary 
 // checkOperation returns an operation of operators that stores nothing, but is no GET.
 func checkOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
 	op := operatorOperation[Request, Response](name, path, summary)
-	op.StoresNothing = true
+	op.SkipsReplicas = true
+	return op
+}
+
+// keyOperation returns an operation of administrators that changes a key. The store of keys waits for replicas, because it undoes a
+// change whose response with the secret would be lost.
+func keyOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	op := adminOperation[Request, Response](name, path, summary)
+	op.SkipsReplicas = true
 	return op
 }
 

@@ -209,7 +209,7 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 
 // withReplication returns a handler that calls f, and reports a change as successful only when a failover cannot undo it.
 func (h *apiHandler) withReplication(op adminapi.Description, f func(*http.Request) (any, error)) func(*http.Request) (any, error) {
-	if h.awaitReplicas == nil || op.StoresNothing {
+	if h.awaitReplicas == nil || op.SkipsReplicas {
 		return f
 	}
 	return func(r *http.Request) (any, error) {

@@ -66,6 +66,12 @@ type window struct {
 	repeated int
 }
 
+// windowID returns the entry of a window, without its time and detail.
+func windowID(e Entry) Entry {
+	e.Time, e.Detail = time.Time{}, ""
+	return e
+}
+
 func withoutTarget(e Entry) Entry {
 	e.Target, e.Address = "", ""
 	return e
@@ -75,17 +81,16 @@ func withoutTarget(e Entry) Entry {
 func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	id := e
-	id.Time, id.Detail = time.Time{}, ""
-	if _, isOpen := s.windows[id]; !isOpen && isWithoutEffect(&id) {
+	id := windowID(e)
+	if s.windows[id] == nil && isWithoutEffect(&id) {
+		isFull := s.withoutEffect >= maxWithoutEffect || len(s.windows) >= maxSummaries
 		switch {
-		case s.withoutEffect >= maxWithoutEffect && strings.HasPrefix(e.Actor, keyActor):
-			e.Actor, e.Target, e.Address = manyKeys, "", ""
 		case s.targets[withoutTarget(id)] >= maxRejectedTargets:
 			e.Target, e.Address = "", ""
+		case isFull && strings.HasPrefix(e.Actor, keyActor):
+			e.Actor, e.Target, e.Address = manyKeys, "", ""
 		}
-		id = e
-		id.Time, id.Detail = time.Time{}, ""
+		id = windowID(e)
 	}
 	w := s.windows[id]
 	if w != nil && now.Before(w.end) {

@@ -134,6 +134,18 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	return newShareError()
 }
 
+// smallBytes is the size of data that does not count before the storage is full.
+const smallBytes = 4 << 10
+
+// CheckRoom is TakeRoom for data that is deleted soon, such as a token. Small data counts only while the storage is full, because an
+// account that stores no events would lower the average of the publishers.
+func (m *Monitor) CheckRoom(name string, bytes int64) error {
+	if bytes < smallBytes && m.Check() == nil {
+		return nil
+	}
+	return m.TakeRoom(name, bytes)
+}
+
 func newShareError() *relay.Error {
 	return NewFullError("this account or key stores data too fast for the room that is left in the storage of the relay")
 }

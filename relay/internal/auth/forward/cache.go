@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// maxCredentials, maxHubs and maxCacheBytes bound the cache. Beyond maxHubs, the decisions about one credential start again, so
+	// maxCredentials, maxHubs and maxCacheBytes bound the cache. Beyond maxHubs, the decisions about one credential are removed, so
 	// a client cannot remove the decisions about other credentials. Beyond the others, large decisions are removed first.
 	maxCredentials = 10_000
 	maxHubs        = 100
@@ -44,9 +44,9 @@ func (c *decisionCache) add(id apikey.Hash, hub string, key *auth.Key) {
 			c.removeLocked(id, other)
 		}
 	}
-	size := key.MemoryBytes()
-	if len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes {
-		c.makeRoomLocked(size)
+	size := decisionBytes(hub, key)
+	if c.isFullLocked(id, size) {
+		c.makeRoomLocked(id, size)
 	}
 	if c.keys[id] == nil {
 		c.keys[id] = make(map[string]*auth.Key)
@@ -55,16 +55,24 @@ func (c *decisionCache) add(id apikey.Hash, hub string, key *auth.Key) {
 	c.bytes += size
 }
 
+// decisionBytes returns about the memory of a decision. A client can send any hub.
+func decisionBytes(hub string, key *auth.Key) int { return len(hub) + key.MemoryBytes() }
+
+// isFullLocked reports whether there is no room for a decision about a credential.
+func (c *decisionCache) isFullLocked(id apikey.Hash, size int) bool {
+	return c.keys[id] == nil && len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes
+}
+
 // makeRoomLocked removes the large decisions, or all if that is not enough.
-func (c *decisionCache) makeRoomLocked(size int) {
+func (c *decisionCache) makeRoomLocked(id apikey.Hash, size int) {
 	for id, byHub := range c.keys {
 		for hub, key := range byHub {
-			if key.MemoryBytes() > largeDecision {
+			if decisionBytes(hub, key) > largeDecision {
 				c.removeLocked(id, hub)
 			}
 		}
 	}
-	if len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes {
+	if c.isFullLocked(id, size) {
 		clear(c.keys)
 		c.bytes = 0
 	}
@@ -81,7 +89,7 @@ func (c *decisionCache) removeLocked(id apikey.Hash, hub string) {
 	if key == nil {
 		return
 	}
-	c.bytes -= key.MemoryBytes()
+	c.bytes -= decisionBytes(hub, key)
 	if delete(c.keys[id], hub); len(c.keys[id]) == 0 {
 		delete(c.keys, id)
 	}

@@ -3,6 +3,7 @@ package forward
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,16 @@ func TestDecisionCache_LimitsBytes(t *testing.T) {
 	small := apikey.HashOf("small")
 	c.add(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
 	large := &auth.Key{Name: "large", Hubs: slices.Repeat([]string{"hub-0123456789"}, 3000)}
+	for i := range 100_000 { // a client chooses the hub
+		c.add(apikey.HashOf(fmt.Sprint("many", i)), strings.Repeat("h", 8000), &auth.Key{})
+		if c.bytes > maxCacheBytes || c.bytes < 8000*len(c.keys)/2 {
+			t.Fatalf("got %d bytes of %d decisions", c.bytes, len(c.keys))
+		}
+		if i > 2*maxCacheBytes/8000 {
+			break
+		}
+	}
+	c.add(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
 	for i := range 2 * maxCacheBytes / large.MemoryBytes() {
 		c.add(apikey.HashOf(fmt.Sprint(i)), "", large)
 		c.add(apikey.HashOf(fmt.Sprint(i)), "", large) // the same decision again
@@ -41,10 +52,17 @@ func TestDecisionCache_LimitsBytes(t *testing.T) {
 func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	t.Parallel()
 	c := newDecisionCache()
-	for i := range maxCredentials + 1 {
-		c.add(apikey.HashOf(fmt.Sprint(i)), "h", &auth.Key{Name: "a"})
+	key := &auth.Key{Name: "a"}
+	for i := range maxCredentials {
+		c.add(apikey.HashOf(fmt.Sprint(i)), "h", key)
 	}
-	if len(c.keys) != 1 || c.bytes != (&auth.Key{Name: "a"}).MemoryBytes() {
+	c.add(apikey.HashOf("0"), "h", key)
+	c.add(apikey.HashOf("0"), "other", key)
+	if len(c.keys) != maxCredentials {
+		t.Errorf("got %d credentials, want all while no other one is added", len(c.keys))
+	}
+	c.add(apikey.HashOf("new"), "h", key)
+	if len(c.keys) != 1 || c.bytes != decisionBytes("h", key) {
 		t.Errorf("got %d credentials with %d bytes, want the last one", len(c.keys), c.bytes)
 	}
 }

@@ -170,7 +170,6 @@ func TestVerifier_Claims(t *testing.T) {
 	}
 }
 
-// Attackers try to choose the algorithm, or to sign with a key that the issuer has not published.
 // Tokens with many hubs cannot fill the memory.
 func TestVerifier_LimitsCache(t *testing.T) {
 	t.Parallel()
@@ -186,6 +185,7 @@ func TestVerifier_LimitsCache(t *testing.T) {
 	}
 }
 
+// Attackers try to choose the algorithm, or to sign with a key that the issuer has not published.
 func TestVerifier_Forgeries(t *testing.T) {
 	t.Parallel()
 	i, key := newIssuer(t), newKey(t, "1")

@@ -2,6 +2,7 @@ package keystore
 
 import (
 	"errors"
+	"maps"
 	"syscall"
 	"testing"
 	"time"
@@ -30,6 +31,41 @@ func TestRevoke_WaitsForReplicas(t *testing.T) {
 	replica.Signal(syscall.SIGCONT)
 	testkit.WaitFor(t, "the replica to confirm the change", func() bool {
 		return errors.Is(s.Revoke(t.Context(), "ci"), ErrNotFound)
+	})
+}
+
+// A new secret that replicas do not have is not returned, so the old one stays valid.
+func TestRotate_UndoneWithoutReplicas(t *testing.T) {
+	t.Parallel()
+	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
+	s, ctx := NewStore(conntest.Open(t, primary, redisconn.Options{MinReplicas: 1})), t.Context()
+	testkit.WaitFor(t, "the replica to be up to date", func() bool { return s.conn.AwaitReplicas(ctx) == nil })
+	if _, err := s.Create(ctx, "ci", Spec{Hubs: []string{"h"}}); err != nil {
+		t.Fatal(err)
+	}
+	stored := func() map[string]string {
+		fields, err := s.client.HGetAll(ctx, s.keys).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(fields, versionField)
+		return fields
+	}
+	before := stored()
+	replica.Signal(syscall.SIGSTOP)
+	if _, _, err := s.Rotate(ctx, "ci", 0); !errors.Is(err, ErrNoReplicas) {
+		t.Errorf("rotate: got %v, want ErrNoReplicas", err)
+	}
+	if _, err := s.Create(ctx, "other", Spec{Hubs: []string{"h"}}); !errors.Is(err, ErrNoReplicas) {
+		t.Errorf("create: got %v, want ErrNoReplicas", err)
+	}
+	if after := stored(); !maps.Equal(after, before) {
+		t.Errorf("got %v, want %v", after, before)
+	}
+	replica.Signal(syscall.SIGCONT)
+	testkit.WaitFor(t, "the replica to confirm a change", func() bool {
+		_, _, err := s.Rotate(ctx, "ci", 0)
+		return err == nil
 	})
 }
 

@@ -37,8 +37,8 @@ var (
 	ErrTooMany = errors.New("there are too many keys")
 	// ErrConflict means that another request changed the key at the same time.
 	ErrConflict = errors.New("the key was changed at the same time")
-	// ErrNoReplicas means that a key was not changed, because fewer replicas than [redisconn.Options.MinReplicas] respond.
-	ErrNoReplicas = errors.New("the key was not changed, because too few replicas of Redis respond; repeat the request later")
+	// ErrNoReplicas means that a change was undone, because fewer replicas than [redisconn.Options.MinReplicas] confirmed it.
+	ErrNoReplicas = errors.New("the key was not changed, because too few replicas of Redis responded; repeat the request later")
 )
 
 //go:embed scripts/replace.lua
@@ -125,9 +125,6 @@ func (s *Store) read(ctx context.Context) (list []record, version string, err er
 
 // Create stores a new key and returns its secret. The error may be [ErrExists], [ErrTooMany] or [ErrNoReplicas].
 func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret string, err error) {
-	if err := s.checkReplicas(ctx); err != nil {
-		return "", err
-	}
 	n, err := s.client.HLen(ctx, s.keys).Result()
 	if err != nil {
 		return "", redisconn.WrapError("count the API keys", err)
@@ -140,7 +137,7 @@ func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret stri
 		Key:    Key{Name: name, Spec: spec, CreatedAt: s.now().UTC().Truncate(time.Second)},
 		SHA256: apikey.FormatHash(apikey.HashOf(secret)),
 	}
-	switch err = s.replaceKey(ctx, name, "", &created); {
+	switch err = s.storeSecret(ctx, name, "", &created); {
 	case errors.Is(err, ErrConflict):
 		return "", ErrExists
 	case err != nil:
@@ -154,9 +151,6 @@ func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret stri
 func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) (secret string, rotated Key,
 	err error,
 ) {
-	if err := s.checkReplicas(ctx); err != nil {
-		return "", Key{}, err
-	}
 	text, r, err := s.get(ctx, name)
 	if err != nil {
 		return "", Key{}, err
@@ -171,7 +165,7 @@ func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) 
 		}
 	}
 	r.SHA256, r.RotatedAt = apikey.FormatHash(apikey.HashOf(secret)), now.Truncate(time.Second)
-	if err := s.replaceKey(ctx, name, text, r); err != nil {
+	if err := s.storeSecret(ctx, name, text, r); err != nil {
 		return "", Key{}, err
 	}
 	return secret, r.Key, nil
@@ -188,7 +182,7 @@ func (s *Store) Revoke(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.replaceKey(ctx, name, text, nil); err != nil {
+	if err := s.replaceKey(ctx, name, text, ""); err != nil {
 		return err
 	}
 	if err := s.client.HDel(ctx, s.use, name).Err(); err != nil {
@@ -197,14 +191,23 @@ func (s *Store) Revoke(ctx context.Context, name string) error {
 	return s.awaitReplicas(ctx)
 }
 
-// checkReplicas returns [ErrNoReplicas] before a change whose new secret would be lost with the response if replicas did not confirm
-// it.
-func (s *Store) checkReplicas(ctx context.Context) error {
-	err := s.awaitReplicas(ctx)
-	if errors.Is(err, redisconn.ErrTooFewReplicas) {
-		return ErrNoReplicas
+// storeSecret stores r, and waits until enough replicas have it. Otherwise it restores the former JSON, because the caller cannot get
+// the secret with an error.
+func (s *Store) storeSecret(ctx context.Context, name, before string, r *record) error {
+	text, err := json.Marshal(r)
+	if err != nil {
+		return fmt.Errorf("encode an API key: %w", err)
 	}
-	return err
+	if err := s.replaceKey(ctx, name, before, string(text)); err != nil {
+		return err
+	}
+	if err = s.awaitReplicas(ctx); err == nil {
+		return nil
+	}
+	if errors.Is(err, redisconn.ErrTooFewReplicas) {
+		err = ErrNoReplicas
+	}
+	return errors.Join(err, s.replaceKey(context.WithoutCancel(ctx), name, string(text), before))
 }
 
 func (s *Store) awaitReplicas(ctx context.Context) error {
@@ -226,15 +229,8 @@ func (s *Store) get(ctx context.Context, name string) (text string, r *record, e
 	return text, r, nil
 }
 
-// replaceKey stores r, or removes the key if r is nil. before is the JSON that was read.
-func (s *Store) replaceKey(ctx context.Context, name, before string, r *record) error {
-	after := []byte{}
-	if r != nil {
-		var err error
-		if after, err = json.Marshal(r); err != nil {
-			return fmt.Errorf("encode an API key: %w", err)
-		}
-	}
+// replaceKey replaces the JSON of a key. Empty is a key that does not exist.
+func (s *Store) replaceKey(ctx context.Context, name, before, after string) error {
 	replaced, err := replaceScript.Run(ctx, s.client, []string{s.keys}, name, before, after).Int()
 	if err != nil {
 		return redisconn.WrapError("store an API key", err)

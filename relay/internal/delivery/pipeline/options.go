@@ -209,7 +209,7 @@ type Observer interface {
 	Attempted(sink string, attempt int, failure string, duration time.Duration)
 	// DeadLettered is called with one of the Reason constants.
 	DeadLettered(sink, reason string)
-	// Dropped is called when the oldest n dead letters were dropped because there were too many.
+	// Dropped is called when n old dead letters were dropped because there were too many.
 	Dropped(sink string, n int64)
 	// Batched is called when n notifications were sealed as one delivery.
 	Batched(sink string, n int)

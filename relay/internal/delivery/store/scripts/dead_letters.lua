@@ -4,7 +4,7 @@
 -- Number of dead letters from which the account with the most is estimated.
 local sample_size = 256
 
--- Returns the entry ID and the account of a value of the index. Earlier builds stored only the entry ID.
+-- Returns the entry ID and the account of a value of the index.
 local function parse_index(value)
   return string.match(value or '', '^(%S*) ?(.*)$')
 end
@@ -34,9 +34,9 @@ local function is_older(a, b)
   return tonumber(aseq) < tonumber(bseq)
 end
 
--- Returns an account that has more than the part allowed of the dead letters, its dead letters in a sample, the oldest first, and by
--- how many it exceeds its share there. Returns nil if no account has more.
-local function find_excess(index, part)
+-- Returns an account that has more than its share of the maximum, its dead letters in a sample of all, the oldest first, and by how
+-- many it exceeds its share there. Returns nil if no account has more.
+local function find_excess(index, share, max, all)
   local sample = redis.call('HRANDFIELD', index, sample_size, 'WITHVALUES')
   local of, largest = {}, nil
   for i = 1, #sample, 2 do
@@ -50,7 +50,7 @@ local function find_excess(index, part)
     end
   end
   local total, count = #sample / 2, largest and #of[largest] or 0
-  local allowed = part * total
+  local allowed = share * max * total / (100 * all)
   if total == sample_size then -- two standard deviations, because a sample may have more than the rest
     allowed = allowed + 2 * math.sqrt(allowed)
   end
@@ -68,14 +68,15 @@ end
 -- in percent, go first, and then the oldest ones. With a share of 100, only their age matters.
 local function drop_excess(letters, index, max, share)
   local count = redis.call('XLEN', letters)
-  -- A sample takes about as long as ten drops. More at once could block Redis, because the maximum may have been much higher before.
+  -- A sample takes about as long as ten drops, so up to nine more than the maximum stay. More drops at once could block Redis,
+  -- because the maximum may have been much higher before.
   if count - max < math.max(1, math.min(max / 100, 10)) then
     return 0
   end
   local n = math.min(count - max, 10)
   local account, sampled, above
   if share < 100 then
-    account, sampled, above = find_excess(index, share / 100 * max / count)
+    account, sampled, above = find_excess(index, share, max, count)
   end
   local dropped = 0
   while dropped < n do
