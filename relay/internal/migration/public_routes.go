@@ -26,7 +26,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 		{
 			Pattern: tasks, Method: http.MethodPost, Capability: auth.CapabilityMigrate,
 			AuditAction: audit.ActionCreateJob, HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
-			CheckReady: m.checkReady,
+			MaxBody: maxRequest, CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
 				return m.service.Migrate(ctx, Request{
 					Caller: r.Caller, Container: r.Params[0], Instance: r.Params[1],

@@ -18,6 +18,9 @@ import (
 // actionMigrate is the only supported action (docs/specification.md, "Migrate an instance").
 const actionMigrate = "migrate"
 
+// maxRequest is the maximum size of a request in bytes. A valid one is much smaller, and checking a larger one takes long.
+const maxRequest = 64 << 10
+
 // maxServerID is the maximum length of a server ID in a request, in bytes.
 const maxServerID = 256
 

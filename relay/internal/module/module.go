@@ -39,6 +39,8 @@ type PublicRoute struct {
 	HubPurpose string
 	// Status is the status of a successful response.
 	Status int
+	// MaxBody is the maximum size of the body of a POST in bytes. server.max_body also limits it.
+	MaxBody int64
 	// CheckReady rejects requests that the module cannot handle. It is called after the authorization and before the
 	// body is read.
 	CheckReady func() *relay.Error

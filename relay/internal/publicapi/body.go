@@ -126,8 +126,9 @@ func (r *reservation) releaseBytes(owner string) {
 	}
 }
 
-// readBody reads the complete body of a request with a key. The caller owns the buffer until it calls done.
-func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key) (
+// readBody reads the complete body of a request with a key, which has up to limit bytes. The caller owns the buffer until it calls
+// done.
+func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key, limit int64) (
 	b *requestBody, done func(), err *relay.Error,
 ) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
@@ -147,7 +148,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key) (
 		done()
 		return nil, nil, a.newBusyError(w)
 	}
-	err = a.readBodyInto(w, r, b)
+	err = a.readBodyInto(w, r, b, limit)
 	a.countBudget.releasePart(b.owner, 1)
 	if err != nil {
 		done()
@@ -164,10 +165,9 @@ func budgetOwner(key *auth.Key) string {
 	return "account " + key.AccountID
 }
 
-// readBodyInto reads the complete body of r into b.buf. It rejects a body of more than MaxBody bytes, and one that
-// arrives too slowly.
-func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBody) *relay.Error {
-	limit := a.opt.MaxBody
+// readBodyInto reads the complete body of r into b.buf. It rejects a body of more than limit bytes, and one that arrives
+// too slowly.
+func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBody, limit int64) *relay.Error {
 	b.buf = b.buf[:0]
 	if r.ContentLength > limit {
 		return newTooLargeError(limit)

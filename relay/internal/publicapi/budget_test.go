@@ -14,6 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
@@ -173,6 +174,26 @@ func TestBudget_StorageFull(t *testing.T) {
 	}
 	if a := f.do("GET", tasks, "", "Authorization", "Bearer ops", "X-Hub-Id", "h1"); a.status != http.StatusOK {
 		t.Errorf("list of tasks: got %d %s, want 200", a.status, a.body)
+	}
+}
+
+// A token counts with its size in JSON, where a byte of a name can become six.
+func TestTokenBytes(t *testing.T) {
+	t.Parallel()
+	names := strings.Repeat("<", 1000)
+	if n := tokenBytes(&auth.Grant{KeyName: names, Hubs: []string{names, names}}); n < 6*3*1000 {
+		t.Errorf("got %d bytes, want at least 18000", n)
+	}
+}
+
+// The body of a request for a module has a limit of its own.
+func TestModuleRoutes_LimitBody(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.Routes = new(fakeJobs).routes() }, nil)
+	a := f.do("POST", "/v1/containers/c/instances/i/tasks", `{"a":"`+strings.Repeat("a", 1000)+`"}`, "Authorization", "Bearer ops",
+		"X-Hub-Id", "h1", "Content-Type", "application/json")
+	if code, _, _ := a.envelope(t); code != "413.too-large" {
+		t.Errorf("got %d %s, want 413", a.status, a.body)
 	}
 }
 

@@ -56,7 +56,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 			if request.IdempotencyKey, err = idempotencyKey(r); err != nil {
 				return err
 			}
-			b, done, err := a.readBody(w, r, key)
+			b, done, err := a.readBody(w, r, key, min(m.MaxBody, a.opt.MaxBody))
 			if err != nil {
 				return err
 			}

@@ -30,7 +30,7 @@ func (f *fakeJobs) routes() []module.PublicRoute {
 			},
 		},
 		{
-			Pattern: testTasksPattern, Method: "POST", Capability: auth.CapabilityMigrate, Status: 202,
+			Pattern: testTasksPattern, Method: "POST", Capability: auth.CapabilityMigrate, Status: 202, MaxBody: 1000,
 			HubPurpose: "the hub of the instance", CheckReady: checkReady,
 			Handle: func(_ context.Context, r module.PublicRequest) (any, error) {
 				return relay.TaskDescriptor{Action: "migrate", JobID: "j"}, f.record(r)

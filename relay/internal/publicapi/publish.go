@@ -34,7 +34,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error)
 	if err != nil {
 		return err
 	}
-	b, done, err := a.readBody(w, r, key)
+	b, done, err := a.readBody(w, r, key, a.opt.MaxBody)
 	if err != nil {
 		return err
 	}

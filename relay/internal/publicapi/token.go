@@ -1,6 +1,7 @@
 package publicapi
 
 import (
+	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -50,7 +51,7 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		httpserver.WriteJSON(w, http.StatusOK, nil)
 		return nil
 	}
-	if err := a.opt.TakeRoom(budgetOwner(key), grantBytes(&grant)); err != nil {
+	if err := a.opt.TakeRoom(budgetOwner(key), tokenBytes(&grant)); err != nil {
 		return a.publicError(r, err)
 	}
 	token, issueErr := a.opt.Tokens.Issue(r.Context(), grant)
@@ -67,14 +68,14 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	return nil
 }
 
-// grantBytes returns about the number of bytes that a token with a grant uses in Redis.
-func grantBytes(g *auth.Grant) int64 {
-	const entry = 512 // with the names and an average stream
-	size := entry + len(g.Stream)
-	for _, hub := range g.Hubs {
-		size += len(hub) + len(`"",`)
+// tokenBytes returns about the number of bytes that a token with a grant uses in Redis. JSON can be six times as long as a name.
+func tokenBytes(g *auth.Grant) int64 {
+	const entry = 256 // without the grant
+	text, err := json.Marshal(g)
+	if err != nil { // TokenStore.Issue returns the error
+		return entry
 	}
-	return int64(size)
+	return int64(entry + len(text) + len(text)/4) // allocators round up
 }
 
 // revokeToken consumes a token, which ends its event stream. Whoever has the token may do so. The quota of token
