@@ -35,15 +35,13 @@ func TestAdmin_WaitsForReplicas(t *testing.T) {
 		return nil
 	})
 	replica.Signal(syscall.SIGSTOP)
-	for args, want := range map[string]string{
-		"keys rotate ci --overlap 0s":              "the key was not changed, because too few replicas",
-		"keys create other --hub h --account acme": "the key was not changed, because too few replicas",
-		"keys revoke ci":                           "too few replicas have it",
-		"sinks pause hook":                         "too few replicas have it",
-		"sinks replay hook --after 1h --yes":       "too few replicas have it",
+	const undone, stored = "the key was not changed, because too few replicas", "too few replicas have it"
+	for _, c := range []struct{ args, want string }{
+		{"keys rotate ci --overlap 0s", undone}, {"keys create other --hub h --account acme", undone}, {"keys revoke ci", stored},
+		{"sinks pause hook", stored}, {"sinks replay hook --after 1h --yes", stored},
 	} {
-		if text, code := run(args); code != 1 || !strings.Contains(text, want) {
-			t.Errorf("%s ended with %d: %s", args, code, text)
+		if text, code := run(c.args); code != 1 || !strings.Contains(text, c.want) {
+			t.Errorf("%s ended with %d: %s", c.args, code, text)
 		}
 	}
 	for _, args := range []string{"sinks test hook", "streams explain --key ops --hub h", "sinks list"} { // these change nothing
