@@ -37,8 +37,11 @@ func TestAdmin_WaitsForReplicas(t *testing.T) {
 	replica.Signal(syscall.SIGSTOP)
 	const undone, stored = "the key was not changed, because too few replicas", "too few replicas have it"
 	for _, c := range []struct{ args, want string }{
-		{"keys rotate ci --overlap 0s", undone}, {"keys create other --hub h --account acme", undone}, {"keys revoke ci", stored},
-		{"sinks pause hook", stored}, {"sinks replay hook --after 1h --yes", stored},
+		{"keys rotate ci --overlap 0s", undone},
+		{"keys create other --hub h --account acme", undone},
+		{"keys revoke ci", stored},
+		{"sinks pause hook", stored},
+		{"sinks replay hook --after 1h --yes", stored},
 	} {
 		if text, code := run(c.args); code != 1 || !strings.Contains(text, c.want) {
 			t.Errorf("%s ended with %d: %s", c.args, code, text)
