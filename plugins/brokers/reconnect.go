@@ -65,12 +65,17 @@ func (e *noResponseError) Error() string {
 func (e *noResponseError) Unwrap() error { return e.cause }
 
 // explainDialTimeout replaces the error of a dial that ran out of time. A library may report only that its connection was
-// closed.
+// closed. The deadline of a connection can pass shortly before the one of ctx, from which the library takes it.
 func explainDialTimeout(ctx context.Context, err error) error {
-	if err == nil || !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	if err == nil || !isTimeout(err) && !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
 	}
 	return &noResponseError{dialTimeout, err}
+}
+
+func isTimeout(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 // reconnector dials on demand, one dial at a time. All deliveries wait for the dial in progress, so a broker that

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"strings"
 	"time"
 
@@ -48,11 +47,10 @@ func (c *redisConnection) Publish(stream string, messages ...*message.Message) e
 
 // explainRedisTimeout replaces the error of a message that ran out of time.
 func explainRedisTimeout(err error, elapsed time.Duration) error {
-	var timeout net.Error
 	switch {
 	case errors.Is(err, redis.ErrPoolTimeout):
 		return fmt.Errorf("all connections were in use for %s, so the message was not sent", elapsed.Round(100*time.Millisecond))
-	case errors.As(err, &timeout) && timeout.Timeout():
+	case isTimeout(err):
 		return fmt.Errorf("%w; it may have stored the message, and a repeat has the same ID", &noResponseError{elapsed, err})
 	}
 	return err
