@@ -64,8 +64,8 @@ func checkOperation[Request, Response any](name, path, summary string) Operation
 	return op
 }
 
-// keyOperation returns an operation of administrators that changes a key. The store of keys waits for replicas, because it undoes a
-// change whose response with the secret would be lost.
+// keyOperation returns an operation of administrators that changes a key. The store of keys waits for replicas itself, so that it can
+// undo a new secret that they do not confirm.
 func keyOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
 	op := adminOperation[Request, Response](name, path, summary)
 	op.SkipsReplicas = true

@@ -162,7 +162,7 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if err := c.sizes.checkSize(m, time.Now()); err != nil {
 		return err
 	}
-	err, isAlone := error(nil), c.rejected.contains(key, time.Now())
+	err, isAlone := error(nil), c.rejected.containsKey(key, time.Now())
 	if !isAlone {
 		err = c.publishShared(key, m)
 	}

@@ -197,7 +197,7 @@ const (
 	rejectedKeyTime = 10 * time.Minute
 )
 
-func (r *rejectedKeys) contains(key string, now time.Time) bool {
+func (r *rejectedKeys) containsKey(key string, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	expires, found := r.expires[key]

@@ -146,21 +146,21 @@ func TestAMQP_ConnectionLostWhileOpeningChannel(t *testing.T) {
 func TestRejectedKeys(t *testing.T) {
 	t.Parallel()
 	r, now := rejectedKeys{expires: map[string]time.Time{}}, time.Now()
-	if r.contains("a", now) {
+	if r.containsKey("a", now) {
 		t.Error("got a routing key that was not added")
 	}
 	r.add("a", now)
-	if !r.contains("a", now.Add(rejectedKeyTime-1)) || r.contains("a", now.Add(rejectedKeyTime)) {
+	if !r.containsKey("a", now.Add(rejectedKeyTime-1)) || r.containsKey("a", now.Add(rejectedKeyTime)) {
 		t.Errorf("want an added routing key for exactly %s", rejectedKeyTime)
 	}
 	r.remove("a")
-	if r.contains("a", now) {
+	if r.containsKey("a", now) {
 		t.Error("got a removed routing key")
 	}
 	for i := range maxRejectedKeys + 10 {
 		key := fmt.Sprint(i)
 		r.add(key, now)
-		if !r.contains(key, now) || len(r.expires) > maxRejectedKeys {
+		if !r.containsKey(key, now) || len(r.expires) > maxRejectedKeys {
 			t.Fatalf("got %d routing keys after %s, want at most %d", len(r.expires), key, maxRejectedKeys)
 		}
 	}

@@ -15,7 +15,7 @@ const (
 	minLongCursor = 256
 )
 
-// cursorSize returns the size of a cursor in a query, where one byte may need three.
+// cursorSize returns the size of a cursor in a query, in bytes. One byte of the cursor takes up to three there.
 func cursorSize(cursor string) int { return len(url.QueryEscape(cursor)) }
 
 // IsCursorRejected reports whether an error of [Client.Listen] is the rejection of the cursor after which the stream should

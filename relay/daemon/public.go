@@ -44,7 +44,7 @@ func (d *Daemon) startPublicListener(
 		Tokens:         s.tokens,
 		Publisher:      d.newPublisher(s),
 		Quotas:         d.newRequestQuotas(s),
-		TakeRoom:       s.monitor.CheckRoom,
+		TakeRoom:       s.monitor.TakeRoomForRequest,
 		Streams:        streams,
 		Routes:         d.modules.publicRoutes(),
 		Catalog:        d.catalog,

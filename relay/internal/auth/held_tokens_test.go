@@ -14,7 +14,7 @@ import (
 // newHeldToken issues a token and keeps it alive, as for a stream.
 func newHeldToken(t *testing.T, tokens *TokenStore, g Grant) (token string, h *Hold) {
 	t.Helper()
-	token, err := tokens.Issue(t.Context(), g)
+	token, err := tokens.Issue(t.Context(), g, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestKeepAlive(t *testing.T) {
 	const ttl = time.Minute
 	tokens, client, _ := newTestStore(t, ttl)
 	ctx := t.Context()
-	token, err := tokens.Issue(ctx, Grant{KeyName: "ops", Hub: "h"})
+	token, err := tokens.Issue(ctx, Grant{KeyName: "ops", Hub: "h"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestKeepAlive_EndsEarlierStream(t *testing.T) {
 	testkit.WaitForValue(t, "subscriptions of both nodes", 2, func() int64 {
 		return client.PubSubNumSub(t.Context(), first.opts.Changes).Val()[first.opts.Changes]
 	})
-	token, err := first.Issue(t.Context(), Grant{KeyName: "ops"})
+	token, err := first.Issue(t.Context(), Grant{KeyName: "ops"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -125,28 +125,32 @@ func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.B
 // empty. It does not check that the key may read hub. See RequireHub. The grant for a hub does not contain the other hubs of the
 // key, which may be thousands.
 func (k *Key) Grant(hub string) Grant {
-	hubs := k.Hubs
-	if hub != "" {
-		hubs = nil
-		if k.CanReadHub(hub) {
-			hubs = []string{hub}
-		}
-	}
 	return Grant{
-		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: hubs, Expires: k.Expires,
+		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: k.HubsFor(hub), Expires: k.Expires,
 		External: k.External, VerifiedAt: k.VerifiedAt, CertificateExpires: k.CertificateExpires,
 	}
 }
 
+// HubsFor returns the hubs of a request for a hub: this hub if the key may read it, otherwise none. Empty returns all hubs of the key.
+func (k *Key) HubsFor(hub string) []string {
+	switch {
+	case hub == "":
+		return k.Hubs
+	case k.CanReadHub(hub):
+		return []string{hub}
+	}
+	return nil
+}
+
 // MemoryBytes returns about the memory of the key in bytes.
 func (k *Key) MemoryBytes() int {
-	const list = 24 // of a string in a list, with the size class of its text
+	const listEntry = 24 // without the text; allocators round up
 	size := 512 + len(k.Name) + len(k.AccountID)
 	for _, hub := range k.Hubs {
-		size += list + len(hub)
+		size += listEntry + len(hub)
 	}
 	for _, capability := range k.Capabilities {
-		size += list + len(capability)
+		size += listEntry + len(capability)
 	}
 	return size
 }

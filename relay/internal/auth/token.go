@@ -143,9 +143,13 @@ func NewTokenStore(o TokenOptions) *TokenStore {
 	}
 }
 
+// tokenOverhead is about the number of bytes in Redis for a token, without its grant.
+const tokenOverhead = 256
+
 // Issue stores the grant with a new random token (32 bytes, base64url) and returns the token. The token lives for the
-// TTL of the store, but not longer than the key.
-func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
+// TTL of the store, but not longer than the key. takeRoom gets about the number of bytes to store. Its error is returned, and
+// nothing is stored. It may be nil.
+func (t *TokenStore) Issue(ctx context.Context, g Grant, takeRoom func(bytes int64) error) (string, error) {
 	ttl := t.opts.TTL
 	if !g.Expires.IsZero() {
 		ttl = min(ttl, g.Expires.Sub(t.now()))
@@ -156,6 +160,11 @@ func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 	value, err := json.Marshal(g)
 	if err != nil {
 		return "", fmt.Errorf("encode the grant of the key %q: %w", g.KeyName, err)
+	}
+	if takeRoom != nil {
+		if err := takeRoom(int64(tokenOverhead + len(value) + len(value)/4)); err != nil { // allocators round up
+			return "", err
+		}
 	}
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never returns an error

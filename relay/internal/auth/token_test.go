@@ -45,7 +45,7 @@ func TestTokens(t *testing.T) {
 		Expires: noon.Add(10000 * time.Hour),
 	}
 	grant := key.Grant("h1")
-	token, err := tokens.Issue(ctx, grant)
+	token, err := tokens.Issue(ctx, grant, nil)
 	if err != nil || len(token) != 43 {
 		t.Fatalf("Issue = %q, %v", token, err)
 	}
@@ -90,20 +90,20 @@ func TestTokens(t *testing.T) {
 	t.Run("not longer than the key", func(t *testing.T) {
 		short, old := grant, grant
 		short.Expires, old.Expires = time.Now().Add(5*time.Second), time.Now()
-		if _, err := tokens.Issue(ctx, short); err != nil {
+		if _, err := tokens.Issue(ctx, short, nil); err != nil {
 			t.Fatal(err)
 		}
 		names := client.Keys(ctx, "*").Val()
 		if len(names) != 1 || client.PTTL(ctx, names[0]).Val() > 5*time.Second {
 			t.Errorf("the token lives longer than its key: %v", names)
 		}
-		if _, err := tokens.Issue(ctx, old); !errors.Is(err, ErrKeyExpired) {
+		if _, err := tokens.Issue(ctx, old, nil); !errors.Is(err, ErrKeyExpired) {
 			t.Errorf("Issue() for an expired key: got error %v", err)
 		}
 	})
 	t.Run("Redis unavailable", func(t *testing.T) {
 		server.Kill()
-		if _, err := tokens.Issue(ctx, grant); !errors.Is(err, ErrUnavailable) {
+		if _, err := tokens.Issue(ctx, grant, nil); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Issue(): got error %v", err)
 		}
 		if _, err := tokens.Consume(ctx, token); !errors.Is(err, ErrUnavailable) {
@@ -119,7 +119,7 @@ func TestConsume_OnlyOnce(t *testing.T) {
 	t.Parallel()
 	tokens, _, _ := newTestStore(t, time.Minute)
 	for range 20 {
-		token, err := tokens.Issue(t.Context(), Grant{KeyName: "k"})
+		token, err := tokens.Issue(t.Context(), Grant{KeyName: "k"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,5 +148,21 @@ func TestCleanToken(t *testing.T) {
 		if got := CleanToken(in); got != want {
 			t.Errorf("CleanToken(%q) = %q", in, got)
 		}
+	}
+}
+
+// A token counts with its size in JSON, where a byte of a name can become six.
+func TestTokens_IssueTakesRoom(t *testing.T) {
+	t.Parallel()
+	names := strings.Repeat("<", 1000)
+	errFull := errors.New("full")
+	taken := int64(0)
+	tokens := NewTokenStore(TokenOptions{TTL: time.Minute})
+	_, err := tokens.Issue(t.Context(), Grant{KeyName: names, Hubs: []string{names, names}}, func(bytes int64) error {
+		taken = bytes
+		return errFull
+	})
+	if !errors.Is(err, errFull) || taken < 6*3*1000 {
+		t.Errorf("got %v after %d bytes, want the error of takeRoom and at least 18000 bytes", err, taken)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The replays of one owner take turns with those of another, no matter how many there are.
+// The replays of one owner take turns with the replays of another, no matter how many there are.
 func TestReplaySlots_AreFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := newReplaySlots(2)

@@ -31,37 +31,32 @@ func (s *site) cancel(id string) {
 
 func TestCancelJob_Queued(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *redisconn.Conn{
-		"one redis": newRedis, "cluster": newClusterRedis,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newSite(t, open(t))
-			id := s.migrate(0, "s2")
-			s.cancel(id)
-			if j := s.job(id); j.State != relay.JobError || j.Error != errCanceled.Error() || j.Completed.IsZero() {
-				t.Errorf("got %+v", j)
-			}
-			compare(t, "events", s.events(id), []string{
-				"job.created new@s1", "job.state.changed queued@s1",
-				"job.state.changed error@s1 the migration was canceled by an operator",
-			})
-			s.cancel(id) // again
-			d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
-			s.work(s.b, "w1", d, nil)
-			next := s.migrate(0, "s3")
-			if j := s.awaitEnd(next); j.State != relay.JobCompleted {
-				t.Errorf("the next job: got %+v", j)
-			}
-			var rejected *relay.Error
-			if _, err := s.adminJobs().CancelJob(t.Context(), next); !errors.As(err, &rejected) || rejected.Code != relay.CodeInvalidState {
-				t.Errorf("cancel a completed job: got %v", err)
-			}
-			if calls := d.called(); len(calls) != 1 || calls[0].JobID != next {
-				t.Errorf("got calls %+v", calls)
-			}
+	forEachRedis(t, func(t *testing.T, b *redisconn.Conn) {
+		s := newSite(t, b)
+		id := s.migrate(0, "s2")
+		s.cancel(id)
+		if j := s.job(id); j.State != relay.JobError || j.Error != errCanceled.Error() || j.Completed.IsZero() {
+			t.Errorf("got %+v", j)
+		}
+		compare(t, "events", s.events(id), []string{
+			"job.created new@s1", "job.state.changed queued@s1",
+			"job.state.changed error@s1 the migration was canceled by an operator",
 		})
-	}
+		s.cancel(id) // again
+		d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+		s.work(s.b, "w1", d, nil)
+		next := s.migrate(0, "s3")
+		if j := s.awaitEnd(next); j.State != relay.JobCompleted {
+			t.Errorf("the next job: got %+v", j)
+		}
+		var rejected *relay.Error
+		if _, err := s.adminJobs().CancelJob(t.Context(), next); !errors.As(err, &rejected) || rejected.Code != relay.CodeInvalidState {
+			t.Errorf("cancel a completed job: got %v", err)
+		}
+		if calls := d.called(); len(calls) != 1 || calls[0].JobID != next {
+			t.Errorf("got calls %+v", calls)
+		}
+	})
 }
 
 // A worker that waits for the servers of the job must not start it.

@@ -17,103 +17,91 @@ import (
 
 func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *redisconn.Conn{
-		"one redis": newRedis, "cluster": newClusterRedis,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := open(t)
-			s := newSite(t, b)
-			d := &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
-				report(relay.Progress{Step: "copy", Bytes: 1, Total: 2, Note: []byte("n")})
-				report(relay.Progress{Step: "unknown"})
-				report(relay.Progress{Step: "copy", Bytes: 2, Total: 2, Completed: true})
-				report(relay.Progress{Step: "start", Completed: true})
-				return nil
-			}}
-			id := s.migrate(0, "s2")
-			if j := s.job(id); j.State != relay.JobQueued || j.Queued.IsZero() || !j.Started.IsZero() {
-				t.Errorf("before the start: got %+v", j)
-			}
-			s.work(b, "w1", d, nil)
-			j := s.awaitEnd(id)
-			compare(t, "events", s.events(id), []string{
-				"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
-				"job.state.changed running@s1",
-				"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
-				"job.state.changed completed@s2",
-			})
-			if s.serverOf(0) != "s2" {
-				t.Errorf("got instance on %s", s.serverOf(0))
-			}
-			v := j.toView()
-			if v.State.Current != relay.JobCompleted || v.Events.Completed == nil || len(v.Tasks) != 2 ||
-				v.Tasks[0].Progress != 100 ||
-				v.Tasks[1].State.Current != relay.JobCompleted ||
-				v.Caption != "Migrate instance i0 of container c0 from s1 to s2" {
-				t.Errorf("got view %+v", v)
-			}
-			call := d.called()[0]
-			if call.Lease < time.Now().Add(-time.Minute).UnixMilli() || !call.CopyVolumes || !call.Stateful ||
-				call.Undo ||
-				string(call.Source.Settings) != `{"path":"/s1"}` ||
-				string(call.Destination.Settings) != `{"path":"/s2"}` {
-				t.Errorf("got driver call %+v", call)
-			}
-			list, err := s.svc.Jobs(t.Context(), s.request(0, "").Caller, "c0", "i0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			back := s.migrate(0, "s1")
-			s.awaitEnd(back)
-			if s.serverOf(0) != "s1" ||
-				b.Commands().HLen(t.Context(), keys{b.Keys()}.migratedTo(b.Keys().Partition(hubA))).Val() != 0 {
-				t.Errorf("got instance on %s, want the server of the file", s.serverOf(0))
-			}
-			compare(t, "jobs of the instance", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
-			if n := b.Commands().XLen(t.Context(), keys{b.Keys()}.jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
-				t.Errorf("got %d entries in the stream of jobs, want 0", n)
-			}
+	forEachRedis(t, func(t *testing.T, b *redisconn.Conn) {
+		s := newSite(t, b)
+		d := &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
+			report(relay.Progress{Step: "copy", Bytes: 1, Total: 2, Note: []byte("n")})
+			report(relay.Progress{Step: "unknown"})
+			report(relay.Progress{Step: "copy", Bytes: 2, Total: 2, Completed: true})
+			report(relay.Progress{Step: "start", Completed: true})
+			return nil
+		}}
+		id := s.migrate(0, "s2")
+		if j := s.job(id); j.State != relay.JobQueued || j.Queued.IsZero() || !j.Started.IsZero() {
+			t.Errorf("before the start: got %+v", j)
+		}
+		s.work(b, "w1", d, nil)
+		j := s.awaitEnd(id)
+		compare(t, "events", s.events(id), []string{
+			"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
+			"job.state.changed running@s1",
+			"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
+			"job.state.changed completed@s2",
 		})
-	}
+		if s.serverOf(0) != "s2" {
+			t.Errorf("got instance on %s", s.serverOf(0))
+		}
+		v := j.toView()
+		if v.State.Current != relay.JobCompleted || v.Events.Completed == nil || len(v.Tasks) != 2 ||
+			v.Tasks[0].Progress != 100 ||
+			v.Tasks[1].State.Current != relay.JobCompleted ||
+			v.Caption != "Migrate instance i0 of container c0 from s1 to s2" {
+			t.Errorf("got view %+v", v)
+		}
+		call := d.called()[0]
+		if call.Lease < time.Now().Add(-time.Minute).UnixMilli() || !call.CopyVolumes || !call.Stateful ||
+			call.Undo ||
+			string(call.Source.Settings) != `{"path":"/s1"}` ||
+			string(call.Destination.Settings) != `{"path":"/s2"}` {
+			t.Errorf("got driver call %+v", call)
+		}
+		list, err := s.svc.Jobs(t.Context(), s.request(0, "").Caller, "c0", "i0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := s.migrate(0, "s1")
+		s.awaitEnd(back)
+		if s.serverOf(0) != "s1" ||
+			b.Commands().HLen(t.Context(), keys{b.Keys()}.migratedTo(b.Keys().Partition(hubA))).Val() != 0 {
+			t.Errorf("got instance on %s, want the server of the file", s.serverOf(0))
+		}
+		compare(t, "jobs of the instance", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
+		if n := b.Commands().XLen(t.Context(), keys{b.Keys()}.jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
+			t.Errorf("got %d entries in the stream of jobs, want 0", n)
+		}
+	})
 }
 
 // A client cannot fill Redis with jobs: the oldest jobs of an instance are deleted, and a job does not keep unknown members.
 func TestJobs_EndedAreLimited(t *testing.T) {
 	t.Parallel()
-	for name, open := range map[string]func(*testing.T) *redisconn.Conn{
-		"one redis": newRedis, "cluster": newClusterRedis,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			b := open(t)
-			s := newSite(t, b)
-			client, k, p := b.Commands(), keys{b.Keys()}, b.Keys().Partition(hubA)
-			for i := range maxJobsPerInstance {
-				id := fmt.Sprintf("old%d", i)
-				err := errors.Join(client.HSet(t.Context(), k.job(id, p), "state", "completed").Err(),
-					client.LPush(t.Context(), k.instanceJobs(p, InstanceField("c0", "i0")), id).Err())
-				if err != nil {
-					t.Fatal(err)
-				}
-			}
-			exists := func(id string) int64 { return client.Exists(t.Context(), k.job(id, p)).Val() }
-			r := s.request(0, "")
-			r.Body = []byte(`{"action":"migrate","value":{"destination_server_id":"s2","stateful":{"x":"` +
-				strings.Repeat("a", 100_000) + `"}}}`)
-			d, err := s.svc.Migrate(t.Context(), r)
+	forEachRedis(t, func(t *testing.T, b *redisconn.Conn) {
+		s := newSite(t, b)
+		client, k, p := b.Commands(), keys{b.Keys()}, b.Keys().Partition(hubA)
+		for i := range maxJobsPerInstance {
+			id := fmt.Sprintf("old%d", i)
+			err := errors.Join(client.HSet(t.Context(), k.job(id, p), "state", "completed").Err(),
+				client.LPush(t.Context(), k.instanceJobs(p, InstanceField("c0", "i0")), id).Err())
 			if err != nil {
 				t.Fatal(err)
 			}
-			id := d.JobID
-			if exists("old0") != 0 || exists("old1") != 1 || exists(id) != 1 {
-				t.Errorf("got %d, %d and %d, want the oldest job to be deleted", exists("old0"), exists("old1"), exists(id))
-			}
-			if n := client.HStrLen(t.Context(), k.job(id, p), "order").Val(); n == 0 || n > 1000 {
-				t.Errorf("got %d bytes for the request", n)
-			}
-		})
-	}
+		}
+		exists := func(id string) int64 { return client.Exists(t.Context(), k.job(id, p)).Val() }
+		r := s.request(0, "")
+		r.Body = []byte(`{"action":"migrate","value":{"destination_server_id":"s2","stateful":{"x":"` +
+			strings.Repeat("a", 100_000) + `"}}}`)
+		d, err := s.svc.Migrate(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := d.JobID
+		if exists("old0") != 0 || exists("old1") != 1 || exists(id) != 1 {
+			t.Errorf("got %d, %d and %d, want the oldest job to be deleted", exists("old0"), exists("old1"), exists(id))
+		}
+		if n := client.HStrLen(t.Context(), k.job(id, p), "order").Val(); n == 0 || n > 1000 {
+			t.Errorf("got %d bytes for the request", n)
+		}
+	})
 }
 
 // After a container has moved to another account, that account sees only its own jobs.

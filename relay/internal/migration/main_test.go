@@ -36,6 +36,17 @@ func newClusterRedis(t *testing.T) *redisconn.Conn {
 	return open(t, "redis+cluster://127.0.0.1:"+port)
 }
 
+// forEachRedis runs a subtest with a single Redis and with a Redis Cluster.
+func forEachRedis(t *testing.T, test func(*testing.T, *redisconn.Conn)) {
+	t.Helper()
+	for name, open := range map[string]func(*testing.T) *redisconn.Conn{"one redis": newRedis, "cluster": newClusterRedis} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, open(t))
+		})
+	}
+}
+
 func open(t *testing.T, url string) *redisconn.Conn {
 	t.Helper()
 	return openOptions(t, redisconn.Options{URL: url, Partitions: 3})

@@ -44,7 +44,7 @@ const (
 // Tokens issues tokens, consumes them for websockets, and keeps them alive for event streams. [auth.TokenStore]
 // implements it. The methods are called concurrently.
 type Tokens interface {
-	Issue(ctx context.Context, g auth.Grant) (string, error)
+	Issue(ctx context.Context, g auth.Grant, takeRoom func(bytes int64) error) (string, error)
 	Get(ctx context.Context, token string) (auth.Grant, error)
 	Consume(ctx context.Context, token string) (auth.Grant, error)
 	KeepAlive(ctx context.Context, token string, onEnd func()) (*auth.Hold, error)

@@ -126,8 +126,8 @@ func (r *reservation) releaseBytes(owner string) {
 	}
 }
 
-// readBody reads the complete body of a request with a key, which has up to limit bytes. The caller owns the buffer until it calls
-// done.
+// readBody reads the complete body of a request with a key. It rejects a body of more than limit bytes. The caller owns the buffer
+// until it calls done.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key, limit int64) (
 	b *requestBody, done func(), err *relay.Error,
 ) {

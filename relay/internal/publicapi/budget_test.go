@@ -14,7 +14,6 @@ import (
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
-	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
@@ -177,16 +176,7 @@ func TestBudget_StorageFull(t *testing.T) {
 	}
 }
 
-// A token counts with its size in JSON, where a byte of a name can become six.
-func TestTokenBytes(t *testing.T) {
-	t.Parallel()
-	names := strings.Repeat("<", 1000)
-	if n := tokenBytes(&auth.Grant{KeyName: names, Hubs: []string{names, names}}); n < 6*3*1000 {
-		t.Errorf("got %d bytes, want at least 18000", n)
-	}
-}
-
-// The body of a request for a module has a limit of its own.
+// The body of a request for a module has a lower limit than a body of events.
 func TestModuleRoutes_LimitBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.Routes = new(fakeJobs).routes() }, nil)

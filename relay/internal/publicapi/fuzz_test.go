@@ -15,7 +15,10 @@ import (
 // noTokens rejects every token.
 type noTokens struct{}
 
-func (noTokens) Issue(context.Context, auth.Grant) (string, error) { return "t", nil }
+func (noTokens) Issue(context.Context, auth.Grant, func(int64) error) (string, error) {
+	return "t", nil
+}
+
 func (noTokens) Get(context.Context, string) (auth.Grant, error) {
 	return auth.Grant{}, auth.ErrTokenUnknown
 }

@@ -1,7 +1,6 @@
 package publicapi
 
 import (
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strconv"
@@ -51,10 +50,9 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		httpserver.WriteJSON(w, http.StatusOK, nil)
 		return nil
 	}
-	if err := a.opt.TakeRoom(budgetOwner(key), tokenBytes(&grant)); err != nil {
-		return a.publicError(r, err)
-	}
-	token, issueErr := a.opt.Tokens.Issue(r.Context(), grant)
+	token, issueErr := a.opt.Tokens.Issue(r.Context(), grant, func(bytes int64) error {
+		return a.opt.TakeRoom(budgetOwner(key), bytes)
+	})
 	if issueErr != nil {
 		return a.tokenError(r, issueErr)
 	}
@@ -66,16 +64,6 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	}
 	httpserver.WriteJSON(w, http.StatusOK, []byte(`{"data":{"token":"`+token+`"}}`))
 	return nil
-}
-
-// tokenBytes returns about the number of bytes that a token with a grant uses in Redis. JSON can be six times as long as a name.
-func tokenBytes(g *auth.Grant) int64 {
-	const entry = 256 // without the grant
-	text, err := json.Marshal(g)
-	if err != nil { // TokenStore.Issue returns the error
-		return entry
-	}
-	return int64(entry + len(text) + len(text)/4) // allocators round up
 }
 
 // revokeToken consumes a token, which ends its event stream. Whoever has the token may do so. The quota of token

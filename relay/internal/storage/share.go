@@ -134,12 +134,12 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	return newShareError()
 }
 
-// smallBytes is the size of data that does not count before the storage is full.
+// smallBytes is the size from which the data of a request counts before the storage is full.
 const smallBytes = 4 << 10
 
-// CheckRoom is TakeRoom for data that is deleted soon, such as a token. Small data counts only while the storage is full, because an
-// account that stores no events would lower the average of the publishers.
-func (m *Monitor) CheckRoom(name string, bytes int64) error {
+// TakeRoomForRequest is TakeRoom for a request that publishes nothing, such as one for a token or a migration. Small data counts only
+// while the storage is full, because an account that stores no events would lower the average of the publishers.
+func (m *Monitor) TakeRoomForRequest(name string, bytes int64) error {
 	if bytes < smallBytes && m.Check() == nil {
 		return nil
 	}

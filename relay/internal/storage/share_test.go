@@ -94,25 +94,25 @@ func TestMonitor_TakeRoomForLargeRequests(t *testing.T) {
 }
 
 // Accounts that only get tokens do not lower the average of the publishers. While the storage is full, they count.
-func TestMonitor_CheckRoom(t *testing.T) {
+func TestMonitor_TakeRoomForRequest(t *testing.T) {
 	t.Parallel()
 	r := newShareRig(t, testMemory*8/10, testMemory)
 	for i := range 1000 {
-		if err := r.m.CheckRoom(strconv.Itoa(i), smallBytes-1); err != nil {
+		if err := r.m.TakeRoomForRequest(strconv.Itoa(i), smallBytes-1); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if n := len(r.m.shares.publishers); n != 0 {
 		t.Errorf("got %d publishers, want none", n)
 	}
-	if err := r.m.CheckRoom("large", testMemory); err == nil {
+	if err := r.m.TakeRoomForRequest("large", testMemory); err == nil {
 		t.Error("a large token has no limit")
 	}
 	r.memory.Used = testMemory * 95 / 100
 	r.m.Measure(t.Context())
 	rejected := false
 	for range 1000 {
-		rejected = rejected || r.m.CheckRoom("flood", smallBytes-1) != nil
+		rejected = rejected || r.m.TakeRoomForRequest("flood", smallBytes-1) != nil
 	}
 	if !rejected {
 		t.Error("small tokens have no limit in a full storage")

@@ -28,14 +28,15 @@ func newDecisionCache() *decisionCache {
 	return &decisionCache{keys: make(map[apikey.Hash]map[string]*auth.Key)}
 }
 
-// find returns the decision about a credential for a hub, or nil.
-func (c *decisionCache) find(id apikey.Hash, hub string) *auth.Key {
+// findKey returns the decision about a credential for a hub, or nil.
+func (c *decisionCache) findKey(id apikey.Hash, hub string) *auth.Key {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.keys[id][hub]
 }
 
-func (c *decisionCache) add(id apikey.Hash, hub string, key *auth.Key) {
+// addKey replaces the decision about a credential for a hub.
+func (c *decisionCache) addKey(id apikey.Hash, hub string, key *auth.Key) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.removeLocked(id, hub)
@@ -78,7 +79,7 @@ func (c *decisionCache) makeRoomLocked(id apikey.Hash, size int) {
 	}
 }
 
-func (c *decisionCache) remove(id apikey.Hash, hub string) {
+func (c *decisionCache) removeKey(id apikey.Hash, hub string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.removeLocked(id, hub)
@@ -93,12 +94,4 @@ func (c *decisionCache) removeLocked(id apikey.Hash, hub string) {
 	if delete(c.keys[id], hub); len(c.keys[id]) == 0 {
 		delete(c.keys, id)
 	}
-}
-
-// limitToHub removes the other hubs of a key, which may be thousands, from the decision for a hub.
-func limitToHub(key *auth.Key, hub string) {
-	if hub == "" {
-		return
-	}
-	key.Hubs = key.Grant(hub).Hubs
 }

@@ -16,10 +16,10 @@ func TestDecisionCache_LimitsBytes(t *testing.T) {
 	t.Parallel()
 	c := newDecisionCache()
 	small := apikey.HashOf("small")
-	c.add(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
+	c.addKey(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
 	large := &auth.Key{Name: "large", Hubs: slices.Repeat([]string{"hub-0123456789"}, 3000)}
 	for i := range 100_000 { // a client chooses the hub
-		c.add(apikey.HashOf(fmt.Sprint("many", i)), strings.Repeat("h", 8000), &auth.Key{})
+		c.addKey(apikey.HashOf(fmt.Sprint("many", i)), strings.Repeat("h", 8000), &auth.Key{})
 		if c.bytes > maxCacheBytes || c.bytes < 8000*len(c.keys)/2 {
 			t.Fatalf("got %d bytes of %d decisions", c.bytes, len(c.keys))
 		}
@@ -27,20 +27,20 @@ func TestDecisionCache_LimitsBytes(t *testing.T) {
 			break
 		}
 	}
-	c.add(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
+	c.addKey(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
 	for i := range 2 * maxCacheBytes / large.MemoryBytes() {
-		c.add(apikey.HashOf(fmt.Sprint(i)), "", large)
-		c.add(apikey.HashOf(fmt.Sprint(i)), "", large) // the same decision again
+		c.addKey(apikey.HashOf(fmt.Sprint(i)), "", large)
+		c.addKey(apikey.HashOf(fmt.Sprint(i)), "", large) // the same decision again
 		if c.bytes > maxCacheBytes {
 			t.Fatalf("got %d bytes, want at most %d", c.bytes, maxCacheBytes)
 		}
 	}
-	if c.find(small, "h") == nil {
+	if c.findKey(small, "h") == nil {
 		t.Error("the small decision was removed")
 	}
 	for id, byHub := range c.keys {
 		for hub := range byHub {
-			c.remove(id, hub)
+			c.removeKey(id, hub)
 		}
 	}
 	if c.bytes != 0 || len(c.keys) != 0 {
@@ -54,14 +54,14 @@ func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	c := newDecisionCache()
 	key := &auth.Key{Name: "a"}
 	for i := range maxCredentials {
-		c.add(apikey.HashOf(fmt.Sprint(i)), "h", key)
+		c.addKey(apikey.HashOf(fmt.Sprint(i)), "h", key)
 	}
-	c.add(apikey.HashOf("0"), "h", key)
-	c.add(apikey.HashOf("0"), "other", key)
+	c.addKey(apikey.HashOf("0"), "h", key)
+	c.addKey(apikey.HashOf("0"), "other", key)
 	if len(c.keys) != maxCredentials {
 		t.Errorf("got %d credentials, want all while no other one is added", len(c.keys))
 	}
-	c.add(apikey.HashOf("new"), "h", key)
+	c.addKey(apikey.HashOf("new"), "h", key)
 	if len(c.keys) != 1 || c.bytes != decisionBytes("h", key) {
 		t.Errorf("got %d credentials with %d bytes, want the last one", len(c.keys), c.bytes)
 	}

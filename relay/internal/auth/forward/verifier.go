@@ -102,7 +102,7 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 	}
 	id := apikey.HashOf(credential)
 	now := v.now()
-	cached := v.cache.find(id, hub)
+	cached := v.cache.findKey(id, hub)
 	wasAccepted := cached != nil // so other clients with its address cannot lock it out
 	if cached != nil && (!now.Before(cached.Expires) || v.hasChanged(cached, hub)) {
 		cached = nil
@@ -159,7 +159,7 @@ func (v *Verifier) requestDecisionOnce(
 		key, err := v.requestDecision(ctx, credential, hub)
 		if err == nil {
 			key.Hash = apikey.HashOf(hub + "\x00" + credential)
-			limitToHub(key, hub)
+			key.Hubs = key.HubsFor(hub) // the other hubs may be thousands
 		}
 		v.remember(id, hub, key, err)
 		return key, err
@@ -171,9 +171,9 @@ func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error
 	var relayErr *relay.Error
 	switch {
 	case errors.Is(err, errRefused), errors.As(err, &relayErr) && relayErr.Code == relay.CodeAuthExpired:
-		v.cache.remove(id, hub)
+		v.cache.removeKey(id, hub)
 	case err == nil:
-		v.cache.add(id, hub, key)
+		v.cache.addKey(id, hub, key)
 	}
 }
 

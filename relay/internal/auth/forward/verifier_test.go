@@ -392,7 +392,7 @@ func TestVerifier_OneCredentialForManyHubs(t *testing.T) {
 	if n := len(v.cache.keys[apikey.HashOf("good")]); n > maxHubs {
 		t.Errorf("%d decisions about one credential are remembered, want at most %d", n, maxHubs)
 	}
-	if v.cache.find(victim, "hub-1") == nil {
+	if v.cache.findKey(victim, "hub-1") == nil {
 		t.Error("the decision about the other credential is forgotten")
 	}
 }

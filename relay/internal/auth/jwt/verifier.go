@@ -101,11 +101,11 @@ func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *rel
 	if key.Expires.Before(until) {
 		until = key.Expires
 	}
-	v.remember(hash, cachedKey{key, until})
+	v.rememberKey(hash, cachedKey{key, until})
 	return key, nil
 }
 
-func (v *Verifier) remember(hash [sha256.Size]byte, c cachedKey) {
+func (v *Verifier) rememberKey(hash [sha256.Size]byte, c cachedKey) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if former, ok := v.cache[hash]; ok {

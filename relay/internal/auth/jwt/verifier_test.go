@@ -177,8 +177,8 @@ func TestVerifier_LimitsCache(t *testing.T) {
 	large := &auth.Key{Hubs: slices.Repeat([]string{"hub-0123456789"}, 1000)}
 	for i := range 2 * maxCachedBytes / large.MemoryBytes() {
 		hash := sha256.Sum256([]byte{byte(i), byte(i >> 8)})
-		v.remember(hash, cachedKey{key: large})
-		v.remember(hash, cachedKey{key: large}) // verified again
+		v.rememberKey(hash, cachedKey{key: large})
+		v.rememberKey(hash, cachedKey{key: large}) // verified again
 		if v.bytes > maxCachedBytes || v.bytes != len(v.cache)*large.MemoryBytes() {
 			t.Fatalf("got %d bytes of %d tokens, want at most %d", v.bytes, len(v.cache), maxCachedBytes)
 		}

@@ -13,15 +13,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
-// A failover must not make a revoked key valid again.
-func TestRevoke_WaitsForReplicas(t *testing.T) {
-	t.Parallel()
+// newReplicatedStore returns a store with the key "ci" on a server with one replica that must confirm changes.
+func newReplicatedStore(t *testing.T) (s *Store, replica *redistest.Server) {
+	t.Helper()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
-	s := NewStore(conntest.Open(t, primary, redisconn.Options{MinReplicas: 1}))
+	s = NewStore(conntest.Open(t, primary, redisconn.Options{MinReplicas: 1}))
 	testkit.WaitFor(t, "the replica to be up to date", func() bool { return s.conn.AwaitReplicas(t.Context()) == nil })
 	if _, err := s.Create(t.Context(), "ci", Spec{Hubs: []string{"h"}}); err != nil {
 		t.Fatal(err)
 	}
+	return s, replica
+}
+
+// A failover must not make a revoked key valid again.
+func TestRevoke_WaitsForReplicas(t *testing.T) {
+	t.Parallel()
+	s, replica := newReplicatedStore(t)
 	replica.Signal(syscall.SIGSTOP)
 	for range 2 { // the second call finds no key, but waits again
 		if err := s.Revoke(t.Context(), "ci"); !errors.Is(err, redisconn.ErrTooFewReplicas) {
@@ -37,12 +44,8 @@ func TestRevoke_WaitsForReplicas(t *testing.T) {
 // A new secret that replicas do not have is not returned, so the old one stays valid.
 func TestRotate_UndoneWithoutReplicas(t *testing.T) {
 	t.Parallel()
-	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
-	s, ctx := NewStore(conntest.Open(t, primary, redisconn.Options{MinReplicas: 1})), t.Context()
-	testkit.WaitFor(t, "the replica to be up to date", func() bool { return s.conn.AwaitReplicas(ctx) == nil })
-	if _, err := s.Create(ctx, "ci", Spec{Hubs: []string{"h"}}); err != nil {
-		t.Fatal(err)
-	}
+	s, replica := newReplicatedStore(t)
+	ctx := t.Context()
 	stored := func() map[string]string {
 		fields, err := s.client.HGetAll(ctx, s.keys).Result()
 		if err != nil {
