@@ -64,8 +64,8 @@ func checkOperation[Request, Response any](name, path, summary string) Operation
 	return op
 }
 
-// keyOperation returns an operation of administrators that changes a key. The store of keys waits for replicas itself, so that it can
-// undo a new secret that they do not confirm.
+// keyOperation returns an operation of administrators that changes a key. The store of keys waits for replicas itself, and
+// undoes a new secret that they do not confirm.
 func keyOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
 	op := adminOperation[Request, Response](name, path, summary)
 	op.SkipsReplicas = true
