@@ -176,7 +176,7 @@ func PauseSink() Operation[Empty, Sink] {
 
 // ResumeSink continues a paused or disabled sink, and starts a probe if it is down.
 func ResumeSink() Operation[Empty, Sink] {
-	return operatorOperation[Empty, Sink]("sinks.resume", "/api/sinks/{name}/resume", "Resume a paused or disabled sink")
+	return operatorOperation[Empty, Sink]("sinks.resume", "/api/sinks/{name}/resume", "Resume a sink that is paused, disabled, down or throttled")
 }
 
 // RetrySink makes all scheduled retries due, and starts a probe if the sink is down.

@@ -89,19 +89,23 @@ func TestSinkAdmin_RetriesDownSink(t *testing.T) {
 	testkit.WaitForValue(t, "all are delivered", 13, func() int { return sink.count() })
 }
 
-// A pause that the destination requested is visible and cannot be shortened.
-func TestSinkAdmin_KeepsThrottling(t *testing.T) {
+// A pause that the destination requested is visible. Only resume ends it.
+func TestSinkAdmin_EndsThrottling(t *testing.T) {
 	t.Parallel()
 	sink := &fakeSink{}
 	sink.setError(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
 	r := startDaemon(t, sink, memoryURL, oneSink)
 	r.publish("job.created")
 	testkit.WaitFor(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "throttled" })
-	r.data("POST", "/api/sinks/one/resume", "")
+	r.data("POST", "/api/sinks/one/retry", "")
 	got := r.data("GET", "/api/sinks/one", "")
 	until, err := time.Parse(time.RFC3339, fmt.Sprint(got["next_attempt_at"]))
 	if err != nil || !until.After(time.Now()) || got["state"] != "throttled" {
-		t.Errorf("resumed: %v, %v", got, err)
+		t.Errorf("retried: %v, %v", got, err)
+	}
+	sink.setError(nil)
+	if got := r.data("POST", "/api/sinks/one/resume", ""); got["state"] != "active" || got["next_attempt_at"] != nil {
+		t.Errorf("resumed: %v", got)
 	}
 	r.stop()
 }

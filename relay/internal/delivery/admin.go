@@ -168,23 +168,24 @@ func (s *Service) requireKnown(ctx context.Context, name string) error {
 
 // PauseSink stops attempts on all nodes until the sink is resumed. The actor is recorded.
 func (s *Service) PauseSink(ctx context.Context, name, actor string) error {
-	_, err := s.setState(ctx, name, actor, adminapi.SinkPaused, s.opts.Deliveries.States.Pause)
-	return err
+	return s.setState(ctx, name, actor, adminapi.SinkPaused, func(ctx context.Context, _ *openSink) error {
+		return s.opts.Deliveries.States.Pause(ctx, name)
+	})
 }
 
-// ResumeSink also enables a disabled sink, and starts a probe if the circuit breaker is open.
+// ResumeSink also enables a disabled sink, ends a pause that its destination asked for, and starts a probe if the circuit
+// breaker is open.
 func (s *Service) ResumeSink(ctx context.Context, name, actor string) error {
-	sink, err := s.setState(ctx, name, actor, adminapi.SinkActive, func(ctx context.Context, name string) error {
+	return s.setState(ctx, name, actor, adminapi.SinkActive, func(ctx context.Context, sink *openSink) error {
+		if err := sink.pipeline.EndStoredCooldown(ctx); err != nil {
+			return err
+		}
 		recovered, err := s.opts.Deliveries.States.Resume(ctx, name)
 		if recovered {
 			err = errors.Join(err, s.opts.Notices.SinkRecovered(ctx, name))
 		}
 		return err
 	})
-	if err == nil {
-		sink.pipeline.ProbeNow()
-	}
-	return err
 }
 
 // RetrySink makes all scheduled retries of an active sink due immediately, and starts a probe if the circuit breaker is
@@ -204,17 +205,17 @@ func (s *Service) RetrySink(ctx context.Context, name string) (adminapi.RetryRes
 }
 
 func (s *Service) setState(
-	ctx context.Context, name, actor string, state adminapi.SinkState, set func(context.Context, string) error,
-) (*openSink, error) {
+	ctx context.Context, name, actor string, state adminapi.SinkState, set func(context.Context, *openSink) error,
+) error {
 	sink, err := s.requireConfigured(ctx, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if err := set(ctx, name); err != nil {
-		return nil, err
+	if err := set(ctx, sink); err != nil {
+		return err
 	}
 	s.opts.History.RecordSinkChange(history.SinkChange{Sink: name, State: string(state), Actor: actor})
-	return sink, sink.pipeline.Refresh(ctx) // other nodes follow within a second
+	return sink.pipeline.Refresh(ctx) // other nodes follow within a second
 }
 
 // requireConfigured returns a configured sink, and 409.invalid-state for a sink that was removed from the configuration.

@@ -21,10 +21,11 @@ func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
 		newSinksSwitch(std, adminapi.PauseSink(), "pause", "Stop deliveries to a sink and keep its backlog",
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
 				"even after restarts."),
-		newSinksSwitch(std, adminapi.ResumeSink(), "resume", "Resume a paused or disabled sink",
+		newSinksSwitch(std, adminapi.ResumeSink(), "resume", "Resume a sink that is paused, disabled, down or throttled",
 			`Continues with the backlog of a sink that was paused, or that the relay disabled because its destination
 requested it or failed for days. If the sink is down, the next probe of its destination may start immediately. A
-successful 'sinks test' has the same effect on a sink that is down.`),
+successful 'sinks test' has the same effect on a sink that is down. If the sink is throttled, the pause that its
+destination asked for ends. Failed deliveries keep the time of their next attempt; 'sinks retry' attempts them now.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
 	cmd.Long = `Shows and controls the sinks of a running relay. 'sinks explain' needs no running relay.
@@ -154,7 +155,7 @@ func sinkProblem(s *adminapi.Sink) string {
 	case s.State == adminapi.SinkDown:
 		return s.Reason + ", next attempt at " + formatTime(s.NextAttemptAt) + "; 'hubrelay sinks resume' starts it now"
 	case s.State == adminapi.SinkThrottled:
-		return s.Reason + ", until " + formatTime(s.NextAttemptAt)
+		return s.Reason + ", until " + formatTime(s.NextAttemptAt) + "; 'hubrelay sinks resume' ends this"
 	}
 	return s.Reason
 }

@@ -73,7 +73,7 @@ func New(stopping context.Context, o Options) *Admission {
 		slots: newSemaphore(o.Concurrency, wakeNow), breaker: newBreaker(o.Now), backlog: newBacklog(o.Backlog),
 		bucket: &tokenBucket{
 			limit: newRateLimit(o.Rate, o.Burst), store: o.Store, name: o.RateKey, now: o.Now, wake: wakeNow,
-			cooldown: &cooldown{now: o.Now, onChange: o.OnCooldown}, changed: make(chan struct{}, 1),
+			cooldown: newCooldown(o.Now, o.OnCooldown), changed: make(chan struct{}, 1),
 		},
 	}
 	a.breaker.wake, a.breaker.onChange = o.Wake, o.OnOutage
@@ -203,6 +203,17 @@ func (a *Admission) CooldownName() string {
 
 // FollowCooldown starts a cooldown that another node has stored.
 func (a *Admission) FollowCooldown(remaining time.Duration) { a.bucket.startCooldown(remaining) }
+
+// EndStoredCooldown ends the cooldown in Redis. Each node still has to call [Admission.Resume].
+func (a *Admission) EndStoredCooldown(ctx context.Context) error {
+	return a.bucket.store.EndCooldown(ctx, a.bucket.name(), a.bucket.limit)
+}
+
+// Resume ends the cooldown on this node and allows the next probe of a failing destination at once.
+func (a *Admission) Resume() {
+	a.bucket.endCooldown()
+	a.breaker.probeNow()
+}
 
 // Cooldown returns the remaining time of the pause that the destination has asked for, or 0.
 func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remaining() }

@@ -31,7 +31,12 @@ type cooldown struct {
 	mu     sync.Mutex
 	count  int // consecutive 429 responses without a time
 	timer  *time.Timer
+	ended  chan struct{} // closed and replaced by end
 	closed bool
+}
+
+func newCooldown(now func() time.Time, onChange func(isActive bool)) *cooldown {
+	return &cooldown{now: now, onChange: onChange, ended: make(chan struct{})}
 }
 
 // remaining returns the time until the end of the cooldown.
@@ -96,15 +101,41 @@ func (c *cooldown) extendBy(wait time.Duration) bool {
 	return true
 }
 
+// end ends the cooldown before its time. It reports whether there was one.
+func (c *cooldown) end() bool {
+	c.mu.Lock()
+	wasActive := c.remaining() > 0
+	if wasActive {
+		c.until.Store(nil)
+		c.timer.Stop()
+		close(c.ended)
+		c.ended = make(chan struct{})
+	}
+	c.count = 0
+	c.mu.Unlock()
+	if wasActive {
+		c.onChange(false)
+	}
+	return wasActive
+}
+
+// endedChan returns a channel that end closes.
+func (c *cooldown) endedChan() <-chan struct{} {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
 // wait waits for the end of the cooldown and returns true. It returns false when stop is closed, and the error of ctx
 // when that ends.
 func (c *cooldown) wait(ctx context.Context, stop <-chan struct{}) (bool, error) {
 	for {
+		ended := c.endedChan()
 		wait := c.remaining()
 		if wait <= 0 {
 			return true, nil
 		}
-		if stopped, err := waitFor(ctx, wait, nil, stop); stopped || err != nil {
+		if stopped, err := waitFor(ctx, wait, ended, stop); stopped || err != nil {
 			return false, err
 		}
 	}

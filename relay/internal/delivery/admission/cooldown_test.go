@@ -14,7 +14,7 @@ import (
 // A cooldown keeps the monotonic clock reading. Otherwise setting the system's clock back by an hour would extend it by an hour.
 func TestCooldown_UsesMonotonicClock(t *testing.T) {
 	t.Parallel()
-	c := &cooldown{now: time.Now, onChange: func(bool) {}}
+	c := newCooldown(time.Now, func(bool) {})
 	defer c.close()
 	c.extendBy(time.Minute)
 	if until := c.until.Load().String(); !strings.Contains(until, " m=") {

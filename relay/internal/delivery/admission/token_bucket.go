@@ -28,6 +28,7 @@ type RateStore interface {
 	Return(ctx context.Context, name string, l store.RateLimit, n int) error
 	Charge(ctx context.Context, name string, l store.RateLimit, n int) error
 	Cooldown(ctx context.Context, name string, l store.RateLimit, wait time.Duration) error
+	EndCooldown(ctx context.Context, name string, l store.RateLimit) error
 }
 
 var _ RateStore = (*store.Rates)(nil)
@@ -54,6 +55,8 @@ type tokenBucket struct {
 	refilled chan struct{} // closed when the refill goroutine has ended; nil without one
 	changed  chan struct{} // wakes that goroutine
 	closed   bool
+	// cooldownsEnded counts the calls of endCooldown. The refill goroutine has seen seenCooldownsEnded of them.
+	cooldownsEnded, seenCooldownsEnded int
 	// nextFallbackAt is the earliest time of the next attempt while Redis rejects writes.
 	nextFallbackAt time.Time
 }
@@ -223,6 +226,18 @@ func (b *tokenBucket) startCooldown(wait time.Duration) bool {
 	return true
 }
 
+// endCooldown ends the cooldown on this node, so the destination gets attempts at once.
+func (b *tokenBucket) endCooldown() {
+	if !b.cooldown.end() {
+		return
+	}
+	b.mu.Lock()
+	b.cooldownsEnded++
+	b.mu.Unlock()
+	b.notifyRefill()
+	b.wake()
+}
+
 // observeResponse starts a cooldown if the destination asked for one. counts is false for an attempt that was aborted.
 func (b *tokenBucket) observeResponse(ctx context.Context, counts bool, err error) {
 	wait := b.cooldown.observeResponse(counts, err)
@@ -270,6 +285,7 @@ func (b *tokenBucket) nextRefill() (wanted, spare int) {
 		wanted = len(b.queue.tickets) + b.queue.wanted
 	}
 	spare, b.spare = b.spare, 0
+	b.seenCooldownsEnded = b.cooldownsEnded
 	if wanted+spare == 0 {
 		b.refilled = nil
 	}
@@ -340,7 +356,7 @@ func (b *tokenBucket) grantFallback() {
 	b.releaseTokens(1)
 }
 
-// sleepWhileWanted returns early when no token is wanted.
+// sleepWhileWanted returns early when no token is wanted, or when a cooldown has been ended since nextRefill.
 func (b *tokenBucket) sleepWhileWanted(wait time.Duration) {
 	timer := time.NewTimer(min(wait, maxRefillWait))
 	defer timer.Stop()
@@ -351,9 +367,9 @@ func (b *tokenBucket) sleepWhileWanted(wait time.Duration) {
 		case <-b.changed:
 		}
 		b.mu.Lock()
-		isWanted := b.queue.isWanted() && !b.closed
+		goesOn := b.queue.isWanted() && !b.closed && b.cooldownsEnded == b.seenCooldownsEnded
 		b.mu.Unlock()
-		if !isWanted {
+		if !goesOn {
 			return
 		}
 	}

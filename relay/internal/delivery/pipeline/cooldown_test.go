@@ -101,3 +101,42 @@ func TestCooldown_AllNodes(t *testing.T) {
 		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
 	}
 }
+
+// An operator ends a pause that the destination asked for, on all nodes, for fresh events and retries.
+func TestCooldown_EndsWithResume(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []relay.Rate{{}, perSec(100)} {
+		t.Run(rate.String(), func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			limited := func(o *Options) { o.Rate = rate }
+			one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Hour), nil)}, limited)
+			if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+				t.Fatal(err)
+			}
+			sink := &fakeSink{answer: answers(nil)}
+			other := e.pipeline(sink, limited)
+			e.retries(one)
+			e.retries(other)
+			isThrottled := func() bool { return !other.DestinationHold().ThrottledUntil.IsZero() }
+			if !rate.Limited() {
+				testkit.WaitFor(t, "the node follows with a poll", isThrottled)
+			}
+			waiting := handle(t, other, "f", 5)
+			testkit.WaitFor(t, "the node follows", isThrottled)
+			if err := one.EndStoredCooldown(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
+				t.Fatal(err)
+			}
+			waiting.Wait()
+			for _, p := range []*Pipeline{one, other} {
+				testkit.WaitFor(t, "the cooldown has ended", func() bool { return p.DestinationHold().ThrottledUntil.IsZero() })
+			}
+			if n := sink.attempts(""); n != 5 {
+				t.Errorf("%d attempts, want 5", n)
+			}
+		})
+	}
+}

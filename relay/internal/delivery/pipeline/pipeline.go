@@ -64,6 +64,7 @@ func New(o Options) (*Pipeline, error) {
 	p.state = newSinkState(&p.opts)
 	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
 	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
+	p.state.onResume = p.admission.Resume
 	p.runner = attempt.NewRunner(attempt.Options{
 		Sink: o.Sink, Timeout: o.Timeout, MaxAbandoned: o.Concurrency,
 		OnPanic: func(value any, stack []byte) {

@@ -47,10 +47,10 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	var err error
 	if polling.request.WithState {
 		p.failures.noteStored(r.IsFailing)
+		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
 		if r.Cooldown > 0 {
 			p.admission.FollowCooldown(r.Cooldown)
 		}
-		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
 	}
 	for _, id := range r.LostIDs {
 		o.Observer.RetryLost(o.Name)

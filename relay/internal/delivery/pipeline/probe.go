@@ -58,6 +58,12 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 	return h
 }
 
+// EndStoredCooldown ends the pause that the destination asked for, in Redis. This node and others end it when they notice that
+// the sink was resumed.
+func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {
+	return p.admission.EndStoredCooldown(ctx)
+}
+
 // ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for
 // stays.
 func (p *Pipeline) ProbeNow() { p.admission.ProbeNow() }

@@ -27,11 +27,13 @@ func (s *stateStage) Handle(ctx context.Context, it *Item) error {
 
 // sinkState is the state of a sink as this node knows it.
 type sinkState struct {
-	opts  *Options
-	store *store.States
+	opts     *Options
+	store    *store.States
+	onResume func() // called when an operator has resumed the sink, whatever its state was
 
 	mu       sync.Mutex
 	current  store.State   // empty before it was read
+	resumed  string        // the last known value of [store.SinkState.Resumed]
 	changed  chan struct{} // closed and replaced when current changes
 	disables int           // number of running disable calls
 	counter  int           // rises when a state that is being read becomes out of date
@@ -139,8 +141,23 @@ func (s *sinkState) applyStored(ctx context.Context, state store.SinkState, vers
 		state = store.SinkState{State: store.StateActive}
 		o.Log.Info("sink resumed because its configuration changed")
 	}
+	isResumed := s.noteResumed(state.Resumed)
 	s.set(state.State, state.Reason)
+	if isResumed {
+		s.onResume()
+	}
 	return nil
+}
+
+// noteResumed reports whether the sink was resumed since the state was last read.
+func (s *sinkState) noteResumed(resumed string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if resumed == "" || resumed == s.resumed {
+		return false
+	}
+	s.resumed = resumed
+	return s.current != ""
 }
 
 func (s *sinkState) set(state store.State, reason string) {

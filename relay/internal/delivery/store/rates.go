@@ -15,9 +15,12 @@ var (
 	rateSource string
 	//go:embed scripts/throttle.lua
 	cooldownSource string
+	//go:embed scripts/end_cooldown.lua
+	endCooldownSource string
 
-	rateScript     = redisconn.NewScript(rateSource)
-	cooldownScript = redisconn.NewScript(cooldownSource)
+	rateScript        = redisconn.NewScript(rateSource)
+	cooldownScript    = redisconn.NewScript(cooldownSource)
+	endCooldownScript = redisconn.NewScript(endCooldownSource)
 )
 
 // Rates stores rate limits, which all nodes share.
@@ -83,6 +86,15 @@ func (r *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait tim
 	err := cooldownScript.Run(ctx, r.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
 	if err != nil {
 		return redisconn.WrapError("store cooldown", err)
+	}
+	return nil
+}
+
+// EndCooldown ends the cooldown of a rate. Nodes that follow it already end it when they notice [States.Resume].
+func (r *Rates) EndCooldown(ctx context.Context, name string, l RateLimit) error {
+	keys := []string{RateKey(r.keys, name)}
+	if err := endCooldownScript.Run(ctx, r.client, keys, l.intervalMicros(), l.Burst).Err(); err != nil {
+		return redisconn.WrapError("end cooldown", err)
 	}
 	return nil
 }

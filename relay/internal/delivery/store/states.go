@@ -34,6 +34,8 @@ type SinkState struct {
 	Since time.Time
 	// Fingerprint identifies the configuration with which the sink was disabled.
 	Fingerprint string
+	// Resumed differs after each [States.Resume]. It is empty before the first, and may be empty while the sink is off.
+	Resumed string
 }
 
 var (
@@ -59,9 +61,11 @@ var (
 type States struct{ db }
 
 func decodeSinkState(fields map[string]string) SinkState {
-	s := SinkState{State: State(fields["state"]), Reason: fields["reason"], Fingerprint: fields["config"]}
+	s := SinkState{
+		State: State(fields["state"]), Reason: fields["reason"], Fingerprint: fields["config"], Resumed: fields["resumed"],
+	}
 	if !s.State.IsOff() {
-		return SinkState{State: StateActive}
+		return SinkState{State: StateActive, Resumed: s.Resumed}
 	}
 	s.Since, _ = time.Parse(time.RFC3339, fields["since"])
 	return s

@@ -57,11 +57,12 @@ export function SinkPage({ name }: { name: string }) {
         ) : null}
         {operator && sink.data?.configured ? (
           <div class="buttons">
-            {state === 'paused' || state === 'disabled' ? (
+            {state === 'paused' || state === 'disabled' || state === 'throttled' ? (
               <button type="button" class="primary" onClick={() => setAction('resume')}>
                 Resume
               </button>
-            ) : (
+            ) : null}
+            {state === 'paused' || state === 'disabled' ? null : (
               <button type="button" onClick={() => setAction('pause')}>
                 Pause
               </button>
