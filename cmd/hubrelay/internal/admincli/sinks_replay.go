@@ -27,7 +27,7 @@ The cursor of a hub's stream covers all hubs of the same partition, so add --hub
 
 --failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that
 were dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead
-letters.
+letters. Events that a digest only counts are not in the history, so --failed-only skips them.
 
 On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at
 once.`,

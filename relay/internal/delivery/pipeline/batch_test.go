@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -231,15 +232,26 @@ func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
 	}
 }
 
-// When a batch has no attempts left, the notifications of each account get one attempt of their own, because one account may be
-// the reason for the failures.
-func TestBatch_ExhaustedIsSplitByAccount(t *testing.T) {
+// The notifications of each account get attempts of their own, because one account may be the reason for the failures: after
+// the first attempt if the destination responds, and after the last one if it seems to be down.
+func TestBatch_FailedIsSplitByAccount(t *testing.T) {
 	t.Parallel()
+	for status, wholes := range map[int]int{403: 1, 500: 2} {
+		t.Run(strconv.Itoa(status), func(t *testing.T) {
+			t.Parallel()
+			testSplitByAccount(t, status, wholes)
+		})
+	}
+}
+
+// testSplitByAccount has a destination that responds with a status to one account. The whole batch gets a number of attempts.
+func testSplitByAccount(t *testing.T, status, wholes int) {
+	t.Helper()
 	e := newEnv(t)
 	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
 		for _, n := range d.Notifications {
 			if n.Account == "bad" {
-				return &relay.ResponseError{Status: 403}
+				return &relay.ResponseError{Status: status}
 			}
 		}
 		return nil
@@ -263,8 +275,8 @@ func TestBatch_ExhaustedIsSplitByAccount(t *testing.T) {
 	e.waitEmptied()
 	var delivered []relay.Delivery
 	attempts := sink.deliveries()
-	for _, d := range attempts[2:] {
-		if d.Attempt != 3 || accountOf(&d) == (admission.Account{}) {
+	for _, d := range attempts[wholes:] {
+		if d.Attempt != wholes+1 || accountOf(&d) == (admission.Account{}) {
 			t.Errorf("got attempt %d with %d notifications, want the last attempt with notifications of one account", d.Attempt,
 				len(d.Notifications))
 		}
@@ -278,8 +290,8 @@ func TestBatch_ExhaustedIsSplitByAccount(t *testing.T) {
 	}
 	got := brought(t, delivered)
 	slices.Sort(got)
-	if want := []int{1, 2, 4, 5, 7, 8}; !slices.Equal(got, want) || len(attempts) != 5 {
-		t.Errorf("got %v delivered with %d attempts, want %v with 5", got, len(attempts), want)
+	if want := []int{1, 2, 4, 5, 7, 8}; !slices.Equal(got, want) || len(attempts) != wholes+3 {
+		t.Errorf("got %v delivered with %d attempts, want %v with %d", got, len(attempts), want, wholes+3)
 	}
 }
 

@@ -87,7 +87,9 @@ func (s *settleStage) settle(
 		if err := s.recordFailure(ctx, err); err != nil {
 			return err
 		}
-		if wait, more := s.nextDelay(it, retryAfter); more {
+		// A destination that responded may reject the notifications of one account only. The others need not wait for a retry.
+		splits := it.canSplitByAccount() && retryAfter == 0 && !admission.IndicatesOutage(err)
+		if wait, more := s.nextDelay(it, retryAfter); more && !splits {
 			scheduled := s.scheduleRetry(ctx, it, a, wait, err)
 			if scheduled == nil && retryAfter == 0 && admission.IndicatesOutage(err) {
 				s.postponer.rememberFailed(it, wait)
@@ -106,6 +108,12 @@ func (s *settleStage) settle(
 	}
 	a.State = history.StateDead
 	return nil
+}
+
+// canSplitByAccount reports whether the item is a batch or digest with several accounts.
+func (it *Item) canSplitByAccount() bool {
+	_, ok := it.Origin.(*claimOrigin)
+	return ok && it.Record.HasSeveralAccounts()
 }
 
 // splitFailed returns the parts of a batch or digest that get further attempts, or nil if the delivery becomes a dead letter.

@@ -117,7 +117,8 @@ func TestStates_ResumeReportsDisabledSink(t *testing.T) {
 			t.Errorf("%s: Resume: got %t, %v, want %t", c.name, recovered, err, c.recovered)
 		}
 		r := s.poll(t, PollRequest{Sink: testSink, WithState: true})
-		if r.IsFailing || r.State != (SinkState{State: StateActive}) {
+		resumed := r.State.Resumed
+		if r.IsFailing || resumed == "" || r.State != (SinkState{State: StateActive, Resumed: resumed}) {
 			t.Errorf("%s: after Resume: got failing %t, %+v, want active", c.name, r.IsFailing, r.State)
 		}
 	}

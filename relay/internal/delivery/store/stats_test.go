@@ -129,6 +129,11 @@ func TestStore_ForgetRemovesData(t *testing.T) {
 			s.schedule(t, "a", OrderingHub.StoredKey(conntest.Notification("h1", 1)), 0)
 		}, false, true, false},
 		{"digest", func(context.Context) { s.openDigest(t) }, false, true, false},
+		{"cooldown", func(ctx context.Context) {
+			if err := s.Rates.Cooldown(ctx, testSink, RateLimit{}, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}, false, false, false},
 		{"batch", func(ctx context.Context) {
 			items := []BatchItem{{Notification: conntest.Notification("h1", 1)}}
 			if _, err := s.Batches.Seal(ctx, testSink, "b", items, time.Minute, time.Now()); err != nil {

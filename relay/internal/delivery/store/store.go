@@ -107,7 +107,8 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 		return redisconn.WrapError("delete data of sink", err)
 	}
 	keys := d.retryKeys(sink, DigestsKey(d.keys, sink), DigestCountKey(d.keys, sink), BatchedIDsKey(d.keys, sink),
-		BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink))
+		BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink),
+		RateKey(d.keys, sink))
 	for _, group := range groups {
 		keys = append(keys, DigestKey(d.keys, sink, group))
 	}
