@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -84,6 +85,40 @@ func TestEnqueue(t *testing.T) {
 		}
 		if at, err := b.Position(t.Context(), 0); at != e.To || err != nil {
 			t.Errorf("position: got %s, %v, want %s", at, err, e.To)
+		}
+	})
+}
+
+// A node that has read the log of another master must not skip the entries that this one stores next. It fails without a trace.
+func TestEnqueue_LogOfOtherMaster(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		ctx := t.Context()
+		if _, err := b.RegisterSinks(ctx, 0, map[string]bool{"one": false}); err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, b, notifications("h", 1, 2)...)
+		log := readLog(t, b, 0)
+		last, _ := streamid.ParsePosition(log[1].Cursor)
+		last.MS += 60_000
+		for _, id := range []string{last.String(), log[1].Cursor} { // with and without the last entry
+			_, err := b.Enqueue(ctx, EnqueueRequest{
+				From: "0-0", To: last.String(), EntriesCovered: 3, Sinks: []string{"one"}, MaxBacklogs: []int64{0},
+				Matches: []SinkMatch{{id, []int{0}}},
+			})
+			if err == nil {
+				t.Fatal("enqueued entries that are not in the log")
+			}
+		}
+		if at, err := b.Position(ctx, 0); at != "0-0" || err != nil {
+			t.Errorf("position: got %s, %v, want 0-0", at, err)
+		}
+		if got := readQueue(t, b, "one"); len(got) != 0 {
+			t.Errorf("queue: got %v, want nothing", got)
+		}
+		mustAppend(t, b, notifications("h", 3, 3)...)
+		if r := enqueueAll(t, b, "", "0-0", 0, "one"); !r.Committed || len(readQueue(t, b, "one")) != 3 {
+			t.Errorf("got %+v and %v, want all entries", r, readQueue(t, b, "one"))
 		}
 	})
 }

@@ -17,6 +17,17 @@ if position ~= from or (generation ~= '' and generation ~= current) then
   return {0, position, current, 0, 0}
 end
 
+-- In a failover, a node can read the log of the old master and enqueue on the new one, which lacks the newest entries. A
+-- position after them would skip the entries that the new master stores next, because their IDs may be lower.
+if not redis.call('XRANGE', log, to, to)[1] then
+  local info = redis.pcall('XINFO', 'STREAM', log)
+  for i = 1, #info, 2 do
+    if info[i] == 'last-generated-id' and less(info[i + 1], to) then
+      return redis.error_reply('ERR the log of this server ends before the entries that were read from another one')
+    end
+  end
+end
+
 -- A full Redis rejects the first write of a script unless it can only free memory. Without matches, the position must
 -- advance nevertheless, because the log is trimmed up to it. So the first write deletes a field that does not exist.
 if #ARGV < 7 + queues or ARGV[6] == '1' then redis.call('HDEL', dispatched, '') end
