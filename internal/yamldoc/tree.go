@@ -84,11 +84,11 @@ func (p *yamlParser) convertNode(n ast.Node, path string, depth int) *Value {
 	case *ast.AliasNode:
 		return p.convertAlias(n, v, path)
 	case *ast.TagNode:
-		hint := quoteExclusion
-		if strings.HasPrefix(n.GetToken().Value, "!!") {
-			hint = "remove the tag"
+		problem, hint := "tags are not supported", quoteExclusion // the tag may be a secret without quotes
+		if tag := n.GetToken().Value; strings.HasPrefix(tag, "!!") {
+			problem, hint = "tags such as "+tag+" are not supported", "remove the tag"
 		}
-		p.ErrorAt(v.At, path, "tags such as "+n.GetToken().Value+" are not supported", hint)
+		p.ErrorAt(v.At, path, problem, hint)
 		v.Invalid = true
 	default:
 		p.convertScalar(v, n, path)
@@ -103,7 +103,7 @@ func (p *yamlParser) convertAlias(n *ast.AliasNode, v *Value, path string) *Valu
 	}
 	target, ok := p.anchors[name]
 	if !ok {
-		p.ErrorAt(v.At, path, fmt.Sprintf("there is no anchor %q above", name), quoteStar)
+		p.ErrorAt(v.At, path, "there is no anchor of this name above", quoteStar) // it may be a secret without quotes
 		v.Invalid = true
 		return v
 	}

@@ -12,6 +12,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -79,7 +80,11 @@ func (v *Value) Entry(key string) (Entry, bool) {
 // Read reads and parses a file. If it fails, it reports the error and returns nil. hint is the advice for a file that
 // cannot be read.
 func (r *Reporter) Read(path, hint string) *Value {
-	data, err := ReadBounded(path, MaxSize)
+	f, err := os.Open(path) // which may be a pipe of a shell
+	var data []byte
+	if err == nil {
+		data, err = readBounded(f, MaxSize)
+	}
 	if err != nil {
 		r.ErrorAt(Position{}, "", "cannot be read: "+OpenErrorReason(err), hint)
 		return nil
@@ -266,12 +271,22 @@ func missingQuoteHint(line string) string {
 	return ""
 }
 
-// ReadBounded reads a file of at most limit bytes. limit is a whole number of MiB.
-func ReadBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+// ReadRegular reads a regular file of at most limit bytes. limit is a whole number of MiB. Other files, such as pipes, are rejected
+// at once, because they may never end.
+func ReadRegular(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // otherwise the call waits for a writer of a pipe
 	if err != nil {
 		return nil, err
 	}
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, errors.Join(err, f.Close(), errNotRegular)
+	}
+	return readBounded(f, limit)
+}
+
+var errNotRegular = errors.New("it is not a regular file")
+
+func readBounded(f *os.File, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	err = errors.Join(err, f.Close())
 	if err == nil && int64(len(data)) > limit {

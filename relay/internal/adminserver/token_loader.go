@@ -21,6 +21,7 @@ type TokenLoader struct {
 
 	mu         sync.Mutex
 	configured []ConfiguredToken
+	changes    int // calls of SetConfigured
 	loaded     []Token
 }
 
@@ -35,25 +36,32 @@ func (l *TokenLoader) Tokens() *Tokens { return &l.tokens }
 
 // SetConfigured replaces the tokens. After an error the previous tokens stay in use.
 func (l *TokenLoader) SetConfigured(configured []ConfiguredToken) error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	list, err := filewatch.LoadEach(configured, loadToken, nil)
+	list, err := filewatch.LoadEach(configured, loadToken, nil) // without the lock, as for keys
 	if err != nil {
 		return err
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.replaceTokens(list)
 	l.configured = configured
+	l.changes++
 	return nil
 }
 
 // ReloadFiles reads the token files again and reports whether a token has changed. A token whose file cannot be read stays.
 func (l *TokenLoader) ReloadFiles() (changed bool, err error) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !slices.ContainsFunc(l.configured, func(t ConfiguredToken) bool { return t.HasFile }) {
+	configured, previous, changes := l.configured, l.loaded, l.changes
+	l.mu.Unlock()
+	if !slices.ContainsFunc(configured, func(t ConfiguredToken) bool { return t.HasFile }) {
 		return false, nil
 	}
-	list, err := filewatch.LoadEach(l.configured, loadToken, l.loaded)
+	list, err := filewatch.LoadEach(configured, loadToken, previous)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.changes != changes { // SetConfigured has read the files
+		return false, nil
+	}
 	return l.replaceTokens(list), err
 }
 

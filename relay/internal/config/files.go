@@ -16,7 +16,7 @@ const maxSecretFile = 1 << 20
 
 // readSecret reads a secret from a file, without its final newline.
 func readSecret(path string) (string, error) {
-	data, err := yamldoc.ReadBounded(path, maxSecretFile)
+	data, err := yamldoc.ReadRegular(path, maxSecretFile)
 	if err != nil {
 		return "", fmt.Errorf("%s cannot be read: %s", path, yamldoc.OpenErrorReason(err))
 	}

@@ -47,6 +47,21 @@ func TestLoad_NeverPrintsUnescapedPassword(t *testing.T) {
 	}
 }
 
+// Errors of a reload are in the log and the audit log, so a rejected value that may be a secret is not repeated.
+func TestLoad_NeverPrintsRejectedSecret(t *testing.T) {
+	for text, want := range map[string]string{
+		"auth: {forward: {url: 'http://svc:hunter2@verify.internal/v'}}":                             "auth.forward.url: is not an https URL",
+		"auth: {jwt: {issuer: 'https://a', audience: b, jwks_url: 'http://idp.internal?t=hunter2'}}": "auth.jwt.jwks_url: is not an https URL",
+		"auth: {keys: [{name: a, key: *hunter2}]}":                                                   "there is no anchor of this name",
+		"auth:\n  keys:\n  - name: a\n    key: !hunter2\n":                                           "tags are not supported",
+	} {
+		_, err := config.Load(writeConfig(t, text+"\n"), nil, config.Kinds{})
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: got %v, want %q", text, err, want)
+		}
+	}
+}
+
 // YAML rejects the most common errors in patterns and secrets. The messages must name the missing quotes.
 func TestLoad_HintsAtMissingQuotes(t *testing.T) {
 	for text, want := range map[string]string{

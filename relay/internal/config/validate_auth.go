@@ -35,7 +35,7 @@ func (l *loader) checkJWT(j *JWT) {
 	case j.JWKSURL != "" && j.JWKSFile != "":
 		l.Error("auth.jwt.jwks_file", "conflicts with jwks_url", "set only one of them")
 	case j.JWKSURL != "" && !isSecureURL(j.JWKSURL):
-		l.Error("auth.jwt.jwks_url", fmt.Sprintf("%q is not an https URL", relay.Truncate(j.JWKSURL, maxQuoted)),
+		l.Error("auth.jwt.jwks_url", "is not an https URL",
 			"use https: an attacker who can change the response could issue tokens")
 	}
 	if len(j.Algorithms) == 0 {
@@ -72,7 +72,7 @@ func isSecureURL(text string) bool {
 
 func (l *loader) checkForward(f *Forward) {
 	if f.URL != "" && !isSecureURL(f.URL) {
-		l.Error("auth.forward.url", fmt.Sprintf("%q is not an https URL", relay.Truncate(f.URL, maxQuoted)),
+		l.Error("auth.forward.url", "is not an https URL",
 			"use https: credentials are sent there")
 	}
 	checkRange(l, "auth.forward.timeout", f.Timeout, 100*time.Millisecond, 30*time.Second)

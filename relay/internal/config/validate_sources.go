@@ -62,7 +62,7 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 		}
 	}
 	if s.CAFile != "" && !broken {
-		if text, err := yamldoc.ReadBounded(s.CAFile, maxCAFile); err == nil &&
+		if text, err := yamldoc.ReadRegular(s.CAFile, maxCAFile); err == nil &&
 			!x509.NewCertPool().AppendCertsFromPEM(text) {
 			l.Error(path+".ca_file", s.CAFile+" contains no certificate", "name a PEM file of authorities")
 		}

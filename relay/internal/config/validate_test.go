@@ -90,6 +90,18 @@ func TestLoad_RejectsPipe(t *testing.T) {
 	}
 }
 
+// A key file may become a pipe after the start. Reading it must fail, and not wait for a writer.
+func TestKey_FileBecomesPipe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "key")
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err := config.Key{Name: "ci", KeyFile: file}.SHA256()
+	if err == nil || !strings.Contains(err.Error(), "cannot be read: it is not a regular file") {
+		t.Error(err)
+	}
+}
+
 func TestRedisURLFile(t *testing.T) {
 	path := writeConfig(t, keys+"redis: {url_file: url}\n")
 	file := filepath.Join(filepath.Dir(path), "url")

@@ -248,13 +248,13 @@ func TestParseFile_Errors(t *testing.T) {
 			clusters + "containers: {c: {hub_id: h, instances: {i: {server: server-1}}}}",
 			[]string{"has no server_id", "containers.c.instances.i.server: unknown key; the keys here are server_id"},
 		},
-		"tag": {"clusters: {p: !x {}}", []string{"tags such as !x are not supported"}},
+		"tag": {"clusters: {p: !x {}}", []string{"tags are not supported"}},
 		"several errors": {
 			"clusters: {p: {servers: {'': }}}\ncontainers: {c: {hub: h, instances: {i: {server_id: s}}}}\nx: y",
 			[]string{":1:26: ", ":2:14: ", ":2:18: ", ":2:53: ", ":3:1: "},
 		},
 		"tag in settings": {
-			"clusters: {p: {servers: {a: {b: !x c}}}}", []string{"tags such as !x are not supported"},
+			"clusters: {p: {servers: {a: {b: !x c}}}}", []string{"tags are not supported"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -35,6 +35,7 @@ type Keys struct {
 
 	mu         sync.Mutex
 	configured []ConfiguredKey
+	changes    int        // calls of SetConfigured
 	loaded     []auth.Key // the configured keys, as they were last read
 	stored     []auth.Key
 	current    []auth.Key
@@ -56,16 +57,18 @@ func (k *Keys) Keyring() *auth.Keyring { return k.keyring }
 
 // SetConfigured replaces the configured keys. After an error the previous keys stay in use.
 func (k *Keys) SetConfigured(configured []ConfiguredKey) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	// Without the lock, because a file system that does not respond must not keep a revoked key valid.
 	loaded, err := filewatch.LoadEach(configured, loadKey, nil)
 	if err != nil {
 		return err
 	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if _, err := k.replaceKeys(loaded, k.stored); err != nil {
 		return err
 	}
 	k.configured = configured
+	k.changes++
 	return nil
 }
 
@@ -73,11 +76,17 @@ func (k *Keys) SetConfigured(configured []ConfiguredKey) error {
 // If two keys have the same secret, all keep theirs.
 func (k *Keys) ReloadFiles() (changed bool, err error) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	if !slices.ContainsFunc(k.configured, func(c ConfiguredKey) bool { return c.HasFile }) {
+	configured, previous, changes := k.configured, k.loaded, k.changes
+	k.mu.Unlock()
+	if !slices.ContainsFunc(configured, func(c ConfiguredKey) bool { return c.HasFile }) {
 		return false, nil
 	}
-	loaded, loadErr := filewatch.LoadEach(k.configured, loadKey, k.loaded)
+	loaded, loadErr := filewatch.LoadEach(configured, loadKey, previous)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.changes != changes { // SetConfigured has read the files
+		return false, nil
+	}
 	changed, err = k.replaceKeys(loaded, k.stored)
 	return changed, errors.Join(loadErr, err)
 }

@@ -3,6 +3,7 @@ package keymanager
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -235,5 +236,44 @@ func TestKeys_UnreadableFile(t *testing.T) {
 	}
 	if n.accepts(t, configuredSecret) || !n.accepts(t, newSecret) || !n.accepts(t, lostSecret) {
 		t.Error("the keys in the files are not the new one and the previous one of the lost file")
+	}
+}
+
+// While a key file cannot be read to its end, stored keys are revoked and configured ones are removed.
+func TestKeys_FileHangs(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, redistest.Start(t))
+	read, goOn := make(chan struct{}), make(chan struct{})
+	var hangs atomic.Bool
+	hanging := ConfiguredKey{Name: "ops", HasFile: true, Load: func() (auth.Key, error) {
+		if hangs.Load() {
+			read <- struct{}{}
+			<-goOn
+		}
+		return auth.Key{Name: "ops", Hash: apikey.HashOf(configuredSecret), Hubs: []string{"h"}}, nil
+	}}
+	if err := n.keys.SetConfigured([]ConfiguredKey{hanging}); err != nil {
+		t.Fatal(err)
+	}
+	created, err := n.Create(t.Context(), "ci", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hangs.Store(true)
+	done := make(chan error, 1)
+	go func() {
+		_, err := n.keys.ReloadFiles()
+		done <- err
+	}()
+	<-read
+	if err := n.Revoke(t.Context(), "ci"); err != nil || n.accepts(t, created.Key) {
+		t.Errorf("the revoked key is valid (%v)", err)
+	}
+	if err := n.keys.SetConfigured(nil); err != nil || n.accepts(t, configuredSecret) {
+		t.Errorf("the removed key is valid (%v)", err)
+	}
+	close(goOn)
+	if err := <-done; err != nil || n.accepts(t, configuredSecret) {
+		t.Errorf("the removed key is valid again (%v)", err)
 	}
 }
