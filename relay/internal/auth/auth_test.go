@@ -284,3 +284,24 @@ func FuzzAuthenticate(f *testing.F) {
 		}
 	})
 }
+
+// An issuer can create any number of users. Without an account, they share the limits of one owner.
+func TestKey_Owner(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		key  Key
+		want string
+	}{
+		{Key{Name: "a", AccountID: "acme"}, "account acme"},
+		{Key{Name: "jwt:a", AccountID: "acme", External: true}, "account acme"},
+		{Key{Name: "a"}, "key a"},
+		{Key{Name: "a", AccountID: Wildcard}, "key a"},
+		{Key{Name: "jwt:a", AccountID: Wildcard, External: true}, "key jwt:a"},
+		{Key{Name: "jwt:a", External: true}, "credentials without an account"},
+		{Key{Name: "jwt:b", External: true}, "credentials without an account"},
+	} {
+		if got := tt.key.Owner(); got != tt.want {
+			t.Errorf("%+v: got %q, want %q", tt.key, got, tt.want)
+		}
+	}
+}

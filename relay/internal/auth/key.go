@@ -82,6 +82,18 @@ func (k *Key) markUsed(now time.Time) {
 	}
 }
 
+// Owner returns the name of those who share a part of memory and storage: the account, or the key if it has none. Credentials of
+// another system without an account share one name, because their issuer can issue any number of them.
+func (k *Key) Owner() string {
+	switch {
+	case k.AccountID != "" && k.AccountID != Wildcard:
+		return "account " + k.AccountID
+	case k.External && k.AccountID == "":
+		return "credentials without an account"
+	}
+	return "key " + k.Name
+}
+
 // CanReadHub reports whether the key may read hub.
 func (k *Key) CanReadHub(hub string) bool { return includesHub(k.Hubs, hub) }
 

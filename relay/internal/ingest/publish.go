@@ -32,6 +32,8 @@ type Log interface {
 type Publication struct {
 	// KeyName is the name of the API key. Idempotency keys belong to it.
 	KeyName string
+	// Owner is the name of those who share a part of the storage: see [auth.Key.Owner].
+	Owner string
 	// Hub is the header X-Hub-Id. It is never empty.
 	Hub string
 	// Account is the default account of notifications. AnyAccount allows every account.
@@ -136,11 +138,10 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if problem := checkIdempotencyKey(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
-	client := clientOf(p)
-	if err := pub.opts.Room.CheckPublisher(client); err != nil {
+	if err := pub.opts.Room.CheckPublisher(p.Owner); err != nil {
 		return nil, err
 	}
-	if pub.loudness.countRequest(client, len(p.Body)) && pub.opts.IsLagging(maxLag) {
+	if pub.loudness.countRequest(p.Owner, len(p.Body)) && pub.opts.IsLagging(maxLag) {
 		return nil, newLagError(p)
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
@@ -157,7 +158,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
-	if err := pub.opts.Room.TakeRoom(client, StoredSize(ns...)); err != nil {
+	if err := pub.opts.Room.TakeRoom(p.Owner, StoredSize(ns...)); err != nil {
 		return nil, err
 	}
 	a := eventlog.AppendRequest{
@@ -165,7 +166,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	}
 	if p.IdempotencyKey != "" {
 		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
-		a.Client = client
+		a.Client = p.Owner
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)
@@ -275,14 +276,6 @@ func StoredSize(ns ...relay.Notification) (size int64) {
 		size += int64(len(ns[i].Data)) + entryOverhead
 	}
 	return size
-}
-
-// clientOf returns the client whose idempotency keys and stored bytes share a limit: the account, or the API key if it has none.
-func clientOf(p Publication) string {
-	if kindOf(p) == quota.KindKey {
-		return "key " + p.KeyName
-	}
-	return "account " + p.Account
 }
 
 func kindOf(p Publication) quota.Kind {

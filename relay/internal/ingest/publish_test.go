@@ -53,7 +53,7 @@ func logOf(t testing.TB, b *testStores) []relay.Notification {
 
 func publication(key, body string) Publication {
 	return Publication{
-		KeyName: "ops", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key,
+		KeyName: "ops", Owner: "account a", Hub: "h", Account: "a", ContentType: "application/x-ndjson", IdempotencyKey: key,
 		Body: []byte(body),
 	}
 }
@@ -213,7 +213,7 @@ func TestPublish_LaggingReaders(t *testing.T) {
 		})
 		p := publication("", item(0))
 		pub.loudness.countRequest("account other", 1)
-		pub.loudness.countRequest(clientOf(p), tt.sent)
+		pub.loudness.countRequest(p.Owner, tt.sent)
 		_, err := pub.Publish(t.Context(), p)
 		var rejected *relay.Error
 		code := relay.Code("")

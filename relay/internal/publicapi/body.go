@@ -136,7 +136,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key, li
 			"the body must not be compressed: Content-Encoding is not supported")
 	}
 	b, _ = a.bodies.Get().(*requestBody)
-	b.owner = budgetOwner(key)
+	b.owner = key.Owner()
 	done = func() {
 		b.received.releaseBytes(b.owner)
 		b.decoded.releaseBytes(b.owner)
@@ -155,14 +155,6 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key *auth.Key, li
 		return nil, nil, err
 	}
 	return b, done, nil
-}
-
-// budgetOwner returns the owner of the memory for requests of a key.
-func budgetOwner(key *auth.Key) string {
-	if key.AccountID == "" || key.AccountID == auth.Wildcard {
-		return "key " + key.Name
-	}
-	return "account " + key.AccountID
 }
 
 // readBodyInto reads the complete body of r into b.buf. It rejects a body of more than limit bytes, and one that arrives

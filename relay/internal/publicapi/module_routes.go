@@ -50,7 +50,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 		}
 		request := module.PublicRequest{Caller: newCaller(key, hub), Params: params}
 		if m.Method == http.MethodPost {
-			if err := a.opt.TakeRoom(budgetOwner(key), requestBytes); err != nil {
+			if err := a.opt.TakeRoom(key.Owner(), requestBytes); err != nil {
 				return a.publicError(r, err)
 			}
 			if request.IdempotencyKey, err = idempotencyKey(r); err != nil {

@@ -32,13 +32,14 @@ func TestPublish(t *testing.T) {
 			"account's key",
 			[]string{"Authorization", "Bearer one", "Content-Type", "application/x-ndjson", "Idempotency-Key", "k 1"},
 			ingest.Publication{
-				KeyName: "one", Hub: "h1", Account: "acme", ContentType: "application/x-ndjson", IdempotencyKey: "k 1",
+				KeyName: "one", Owner: "account acme", Hub: "h1", Account: "acme", ContentType: "application/x-ndjson",
+				IdempotencyKey: "k 1",
 			},
 		},
 		{
 			"platform's key",
 			[]string{"Authorization", "Bearer platform"},
-			ingest.Publication{KeyName: "platform", Hub: "h1", AnyAccount: true},
+			ingest.Publication{KeyName: "platform", Owner: "key platform", Hub: "h1", AnyAccount: true},
 		},
 		{
 			"a trace",
@@ -47,7 +48,7 @@ func TestPublish(t *testing.T) {
 				"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 				"tracestate", "a=1",
 			},
-			ingest.Publication{KeyName: "platform", Hub: "h1", AnyAccount: true, Trace: relay.Trace{
+			ingest.Publication{KeyName: "platform", Owner: "key platform", Hub: "h1", AnyAccount: true, Trace: relay.Trace{
 				Parent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", State: "a=1",
 			}},
 		},

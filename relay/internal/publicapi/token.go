@@ -51,7 +51,7 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		return nil
 	}
 	token, issueErr := a.opt.Tokens.Issue(r.Context(), grant, func(bytes int64) error {
-		return a.opt.TakeRoom(budgetOwner(key), bytes)
+		return a.opt.TakeRoom(key.Owner(), bytes)
 	})
 	if issueErr != nil {
 		return a.tokenError(r, issueErr)

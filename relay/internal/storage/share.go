@@ -30,6 +30,7 @@ type roomShares struct {
 	allRoom    float64 // bytes until the end of the reserve
 	recent     float64 // bytes of recent requests of all publishers, also of rejected ones
 	publishers map[string]*usage
+	small      map[string]int64 // bytes of small requests since the last measurement
 }
 
 // usage counts the bytes that a publisher has sent.
@@ -49,6 +50,7 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 		s.room = s.allRoom
 	}
 	s.recent *= recentDecay
+	clear(s.small)
 	for name, u := range s.publishers {
 		u.interval, u.recent = 0, u.recent*recentDecay
 		if u.recent < forgetBelow {
@@ -61,6 +63,7 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 func (s *roomShares) resetUsage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	clear(s.small)
 	for _, u := range s.publishers {
 		u.interval = 0
 	}
@@ -75,6 +78,18 @@ func (s *roomShares) mayPublish(name string) bool {
 
 func (s *roomShares) isQuietLocked(u *usage) bool {
 	return u == nil || u.recent*float64(len(s.publishers))*quietDivisor <= s.recent
+}
+
+// countSmall counts bytes of a small request, and reports whether the small requests of an owner have taken few bytes since the
+// last measurement.
+func (s *roomShares) countSmall(name string, bytes int64) (isFew bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.small == nil {
+		s.small = make(map[string]int64)
+	}
+	s.small[name] += bytes
+	return s.small[name] <= maxSmallBytes
 }
 
 // takeRoom reports whether a publisher may store bytes, and counts them. The first request of an interval may use all of the
@@ -134,13 +149,18 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	return newShareError()
 }
 
-// smallBytes is the size from which the data of a request counts before the storage is full.
-const smallBytes = 4 << 10
+const (
+	// smallBytes is the size from which the data of a request counts before the storage is full.
+	smallBytes = 4 << 10
+	// maxSmallBytes is the number of bytes of smaller requests per owner and second that do not count. It is more than the default
+	// quota of requests allows an account with usual tokens.
+	maxSmallBytes = 256 << 10
+)
 
-// TakeRoomForRequest is TakeRoom for a request that publishes nothing, such as one for a token or a migration. Small data counts only
-// while the storage is full, because an account that stores no events would lower the average of the publishers.
+// TakeRoomForRequest is TakeRoom for a request that publishes nothing, such as one for a token or a migration. A few small ones count
+// only while the storage is full, because an account that stores no events would lower the average of the publishers.
 func (m *Monitor) TakeRoomForRequest(name string, bytes int64) error {
-	if bytes < smallBytes && m.Check() == nil {
+	if bytes < smallBytes && m.shares.countSmall(name, bytes) && m.Check() == nil {
 		return nil
 	}
 	return m.TakeRoom(name, bytes)

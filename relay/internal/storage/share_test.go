@@ -105,16 +105,21 @@ func TestMonitor_TakeRoomForRequest(t *testing.T) {
 	if n := len(r.m.shares.publishers); n != 0 {
 		t.Errorf("got %d publishers, want none", n)
 	}
+	rejectsFlood := func() (rejected bool) {
+		for range 1000 {
+			rejected = rejected || r.m.TakeRoomForRequest("flood", smallBytes-1) != nil
+		}
+		return rejected
+	}
+	if !rejectsFlood() {
+		t.Error("many small tokens have no limit")
+	}
 	if err := r.m.TakeRoomForRequest("large", testMemory); err == nil {
 		t.Error("a large token has no limit")
 	}
 	r.memory.Used = testMemory * 95 / 100
 	r.m.Measure(t.Context())
-	rejected := false
-	for range 1000 {
-		rejected = rejected || r.m.TakeRoomForRequest("flood", smallBytes-1) != nil
-	}
-	if !rejected {
+	if !rejectsFlood() {
 		t.Error("small tokens have no limit in a full storage")
 	}
 }

@@ -22,6 +22,10 @@ import (
 const (
 	// refreshInterval is the age at which keys are fetched again.
 	refreshInterval = 15 * time.Minute
+	// staleAge is the age from which a token waits for that fetch, for at most maxStaleWait. Without it, the first token after a
+	// day could be verified with a key that the issuer has withdrawn.
+	staleAge     = 2 * refreshInterval
+	maxStaleWait = 2 * time.Second
 	// maxKeyAge is the age up to which keys are used if they cannot be fetched.
 	maxKeyAge = 24 * time.Hour
 	// minFetchInterval is the time between two fetches. Otherwise tokens with unknown key IDs would load the issuer.
@@ -82,9 +86,17 @@ func (k *RemoteKeys) Find(ctx context.Context, keyID string) ([]jose.JSONWebKey,
 	}
 	fetched := k.single.DoChan("", func() (any, error) { return nil, k.fetchKeys() })
 	if len(keys) > 0 {
-		return keys, nil // refreshed in the background
+		if age < staleAge {
+			return keys, nil // refreshed in the background
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, maxStaleWait)
+		defer cancel()
 	}
 	if _, err := await.Value(ctx, fetched); err != nil {
+		if len(keys) > 0 {
+			return keys, nil
+		}
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	keys, _, err = k.findCached(keyID)

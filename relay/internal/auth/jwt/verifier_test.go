@@ -279,6 +279,13 @@ func TestRemoteKeys_Rotation(t *testing.T) {
 	i.down.Store(false)
 	now = now.Add(minFetchInterval)
 	check("after the outage", second, "", 6)
+	i.publish(first)
+	i.down.Store(true)
+	now = now.Add(maxKeyAge / 2)
+	check("old key during an outage", second, "", 7)
+	i.down.Store(false)
+	now = now.Add(minFetchInterval)
+	check("key that was withdrawn long ago", second, relay.CodeAuthInvalid, 8)
 }
 
 // A key that cannot be used, such as one with a huge modulus or of an unknown type, does not disable the others.
