@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
-// clientOptions returns the options of the hub.
+// clientOptions returns the options of the server of clients.
 func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder *history.Recorder) clients.Options {
 	cfg := d.cfg.Websocket
 	node := d.clientLimit(cfg.MaxConnections, openFiles())
@@ -70,7 +70,7 @@ func (d *Daemon) clientLimit(requested, files int) int {
 	if limit != requested {
 		limitedBy = "open files (ulimit -n, LimitNOFILE=)"
 	}
-	log := d.log.With("clients", limit, "limited_by", limitedBy, "open_files", files, "max_connections", requested)
+	log := d.log.With("limit", limit, "limited_by", limitedBy, "open_files", files, "max_connections", requested)
 	switch {
 	case limit == 0:
 		d.log.Info("number of clients is unlimited", "open_files", "unlimited", "max_connections", requested)

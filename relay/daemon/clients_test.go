@@ -61,12 +61,12 @@ func TestClientLimit_IsLogged(t *testing.T) {
 	}{
 		{
 			0, 1024,
-			`level=INFO msg="number of clients is limited" clients=768 limited_by="open files (ulimit -n, ` +
+			`level=INFO msg="number of clients is limited" limit=768 limited_by="open files (ulimit -n, ` +
 				`LimitNOFILE=)" open_files=1024`,
 			"768",
 		},
 		{
-			700, 1024, `level=INFO msg="number of clients is limited" clients=700 limited_by=websocket.max_connections`,
+			700, 1024, `level=INFO msg="number of clients is limited" limit=700 limited_by=websocket.max_connections`,
 			"700",
 		},
 		{5000, 1024, `level=WARN msg="limit of open files is too low for websocket.max_connections"`, "768"},

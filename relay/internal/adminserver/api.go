@@ -192,7 +192,7 @@ func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f fun
 		}
 		r = withAuditDetail(r)
 		result := h.serve(w, r, maxBody, h.withReplication(op, f))
-		h.log.Info("admin request", "actor", callerFrom(r).Name, "action", op.Name, "path", r.URL.Path,
+		h.log.Info("admin request", "actor", actorOf(r), "action", op.Name, "path", r.URL.Path,
 			"result", result)
 		h.recordRequest(r, op, result)
 	}

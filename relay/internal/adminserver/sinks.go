@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
@@ -82,6 +83,9 @@ func backlogFullError(count int, advice string) error {
 
 func testSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Attempt, error) {
 	a, err := s.TestSink(r.Context(), r.PathValue("name"))
+	if err == nil {
+		*auditDetail(r) = strings.TrimSuffix(a.Outcome+": "+a.Error, ": ")
+	}
 	return newAttempt(a), err
 }
 

@@ -219,7 +219,7 @@ func TestCloseWhileBusy(t *testing.T) {
 	close(stop)
 	busy.Wait()
 	if n.Clients() != 0 || n.index.size() != 0 {
-		t.Error("something stays in the hub")
+		t.Error("something stays in the server")
 	}
 	for _, slot := range n.wheel.slots {
 		if len(slot) != 0 {

@@ -190,6 +190,6 @@ func TestRefusedByAdmit(t *testing.T) {
 	}
 	_ = answer.Body.Close()
 	if n.Clients() != 0 || n.index.size() != 0 {
-		t.Error("a refused client stays in the hub")
+		t.Error("a refused client stays in the server")
 	}
 }

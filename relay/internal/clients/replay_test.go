@@ -207,7 +207,7 @@ func TestCursorsThatCannotBeUsed(t *testing.T) {
 		}
 	}
 	if n.Clients() != 0 || n.index.size() != 0 {
-		t.Error("a refused client stays in the hub")
+		t.Error("a refused client stays in the server")
 	}
 }
 

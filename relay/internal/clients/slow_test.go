@@ -176,7 +176,7 @@ func TestPongTimeout_UsesMonotonicClock(t *testing.T) {
 	c := &connection{server: h, fd: -1, writing: true}
 	c.sendPing(time.Now())
 	if at := time.Duration(c.pingSentAt.Load()); at <= 0 || at > time.Since(h.startedAt) {
-		t.Errorf("the ping was sent %s after the hub began", at)
+		t.Errorf("the ping was sent %s after the server started", at)
 	}
 }
 

@@ -116,12 +116,14 @@ func (g *Group) Run(ctx context.Context) error {
 // component that does not stop within the rest of the grace period is logged and abandoned. The components before it
 // then get margin, because they only have to release resources.
 func (g *Group) StopInReverse(grace, margin time.Duration) {
-	deadline := time.Now().Add(grace)
+	wait := grace
+	deadline := time.Now().Add(wait)
 	for _, c := range slices.Backward(g.beginStop()) {
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
 		if err := c.Stop(ctx); err != nil {
-			g.log.Warn("component did not stop in time", "component", c.name, "grace", grace.String())
-			deadline = time.Now().Add(margin)
+			g.log.Warn("component did not stop in time", "component", c.name, "grace", wait.String())
+			wait = margin
+			deadline = time.Now().Add(wait)
 		}
 		cancel()
 	}

@@ -34,7 +34,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 	s := sinkMetrics{
 		evaluated: newEvaluatedSinks(),
 		waiting: gauges("sink_waiting",
-			"Deliveries of a sink without an attempt, in its queue or in open digests, on all nodes.", "sink"),
+			"Events of a sink that no attempt has contained yet, in its queue or in open digests, on all nodes.", "sink"),
 		retrying: gauges("sink_retrying",
 			"Deliveries of a sink whose next attempt is scheduled, including replays and deliveries that wait for an "+
 				"earlier one, on all nodes.", "sink"),
@@ -52,8 +52,8 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 		}, []string{"sink"}),
 		retries: counters("sink_retries_total", "Attempts of this node after the first attempt of a delivery.", "sink"),
 		dropped: counters("sink_dropped_total",
-			"Events and dead letters that this node dropped because the backlog or Redis was full, the oldest first.",
-			"sink"),
+			"Events and dead letters that this node dropped because the backlog, the share of their account or Redis was "+
+				"full.", "sink"),
 		deadLetters: counters("sink_dead_letters_total", "Deliveries that became dead letters on this node.", "sink"),
 		batched: counters("sink_batched_events_total",
 			"Events in the sealed batches of this node. Each batch is one delivery.", "sink"),
@@ -197,7 +197,7 @@ func newEvaluatedSinks() *evaluatedSinks {
 	return &evaluatedSinks{
 		state: prometheus.NewDesc(namespace+"_sink_state",
 			"1 for the state of the sink on this node, 0 for the others: active, paused, disabled, down (the destination "+
-				"failed many times in a row), throttled (the destination asked to wait), failed (cannot start).",
+				"failed many times in a row), throttled (the destination asked to wait), failed (this node cannot deliver).",
 			[]string{"sink", "state"}, nil),
 		inFlight: prometheus.NewDesc(namespace+"_sink_in_flight", "Running attempts of this node.", []string{"sink"}, nil),
 		sinks:    make(map[string]evaluatedSink),

@@ -1,6 +1,6 @@
 // Package module is the seam between the daemon and its optional parts. The public API and the admin API know a module
 // only by these types, and only relay/daemon/modules.go knows its package. A module has routes and a Start method, which
-// gets an [Env]. Start is called once, after Redis is connected and before the listeners accept requests.
+// gets an [Env]. Start is called once, after Redis is connected and before the admin and the public listener accept requests.
 package module
 
 import (

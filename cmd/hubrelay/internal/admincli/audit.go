@@ -86,7 +86,7 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 	var rows [][]string
 	for _, e := range list {
 		if e.Repeated > 0 {
-			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
+			e.Action += " (" + term.Pluralize(e.Repeated, "more time") + ")"
 		}
 		rows = append(rows, newRow(formatTime(e.Time), e.Result, e.Action, e.Actor, e.Address, e.Target, e.Detail))
 	}

@@ -25,7 +25,7 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List connected clients, oldest connection first",
-		Long: `Lists the clients that are connected to a node, oldest connection first.
+		Long: `Lists the clients of streams that are connected to a node, the oldest first. Other TCP connections are not listed.
 
 STATE is live; replaying, while a client receives missed events; or closing; then TOPICS is empty. CONNECTED is the
 age of the connection, QUEUED the bytes in its write queue. HUB is the hub whose events the client receives; "account …"
@@ -39,7 +39,7 @@ is the stream of an account, "account *" of all accounts.`,
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&request.HubID, "hub", "", "only connections to the stream of this hub")
-	flags.StringVar(&request.Key, "key", "", "only connections of the API key with this name")
+	flags.StringVar(&request.Key, "key", "", "only clients with the API key of this name (not its secret)")
 	f.register(cmd, std)
 	return cmd
 }

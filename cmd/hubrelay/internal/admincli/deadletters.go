@@ -24,7 +24,7 @@ func (f *deadLetterFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
 	flags.StringVar(&f.HubID, "hub", "", "only this hub")
-	flags.StringVar(&f.Since, "since", "", "only dead letters newer than an age such as 2h, or a time (RFC 3339)")
+	flags.StringVar(&f.Since, "since", "", "only deliveries that became dead letters after an age such as 2h, or a time (RFC 3339)")
 }
 
 func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != "" || f.Since != "" }
@@ -146,8 +146,10 @@ func shortError(text string) string {
 func newLettersShow(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
-		Use:     "show SINK ID",
-		Short:   "Show a dead letter with its events and attempts",
+		Use:   "show SINK ID",
+		Short: "Show a dead letter with its events and attempts",
+		Long: `Shows a delivery that is not retried again: why, its attempts with the responses of the destination, and its events.
+ID is in the first column of 'hubrelay deadletters list SINK'. 'deadletters replay' delivers it again.`,
 		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
 		Args:    command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

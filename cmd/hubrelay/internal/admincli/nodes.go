@@ -14,7 +14,7 @@ import (
 
 func newNodes(std term.Streams) *cobra.Command {
 	cmd := command.NewGroup("nodes", "Show the nodes of a relay", newNodesList(std))
-	cmd.Long = `Shows the processes that share a Redis.
+	cmd.Long = `Shows the nodes of a relay: its processes, which share a Redis.
 
 ` + adminHelp
 	return cmd

@@ -76,8 +76,10 @@ func originOf(e *adminapi.QuarantinedEntry) string {
 func newQuarantineShow(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
-		Use:     "show ID",
-		Short:   "Show a rejected entry with its content",
+		Use:   "show ID",
+		Short: "Show a rejected entry with its content",
+		Long: `Shows an entry of the inbox or of a source that the relay has rejected: the reasons, and the content. ID is in the first
+column of 'hubrelay quarantine list'. 'quarantine replay' publishes the entry again, corrected if necessary.`,
 		Example: "  hubrelay quarantine show 1732153000123-0\n  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json",
 		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -179,7 +181,7 @@ func newQuarantineDrop(std term.Streams) *cobra.Command {
 	}
 	f.register(cmd, std)
 	cmd.Flags().BoolVar(&f.all, "all", false, "all entries of the quarantine")
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "confirm: do not ask")
 	return cmd
 }
 

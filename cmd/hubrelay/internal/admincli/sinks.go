@@ -43,7 +43,7 @@ func newSinksList(std term.Streams) *cobra.Command {
 
 STATE is active; paused by an operator; disabled by the relay; down, if the destination has failed many times in a row and
 this node makes single attempts as probes; throttled while the destination asks to wait; failed, if the sink
-cannot work on this node; or removed, if it is not in the configuration of this node.
+cannot deliver on this node; or removed, if it is not in the configuration of this node.
 
 WAITING is the number of events in the queue and in open digests. A plus sign after it means that further events wait in the
 log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed, were replayed or postponed,

@@ -50,6 +50,9 @@ func printStatus(std term.Streams, s *adminapi.Status) error {
 	}
 	line("storage", storage)
 	log := term.FormatCount(s.Log.Events) + " events"
+	if s.Log.Events == 1 {
+		log = "1 event"
+	}
 	if !s.Log.OldestAt.IsZero() {
 		log += ", the oldest from " + formatTime(s.Log.OldestAt)
 	}

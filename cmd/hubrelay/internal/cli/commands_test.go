@@ -33,8 +33,11 @@ func TestCommands_OperationsHaveTheirName(t *testing.T) {
 		path := strings.ReplaceAll(name, ".", " ")
 		cmd, rest, err := root.Find(strings.Fields(path))
 		found := err == nil && (len(rest) == 0 || operations[group] == 1 && cmd.Name() == group && cmd.Runnable())
-		if reason := others[name]; found == (reason != "") {
-			t.Errorf("operation %s: got command %v, want one unless there is a reason (%q)", name, found, reason)
+		switch reason := others[name]; {
+		case !found && reason == "":
+			t.Errorf("there is no command 'hubrelay %s' for the operation %s: add it, or a reason to this test", path, name)
+		case found && reason != "":
+			t.Errorf("there is a command for the operation %s: remove the reason %q from this test", name, reason)
 		}
 	}
 }

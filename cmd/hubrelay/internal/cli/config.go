@@ -101,7 +101,11 @@ func newConfigSchema(std term.Streams, build Build) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration, for editors",
-		Args:  command.ExactNamedArgs(0),
+		Long: `Prints the JSON Schema of the configuration file. Save it, and name it in the first line of the file; editors then complete
+and check the settings.`,
+		Example: `  hubrelay config schema > hubrelay.schema.json
+  # first line of hubrelay.yaml: # yaml-language-server: $schema=hubrelay.schema.json`,
+		Args: command.ExactNamedArgs(0),
 		RunE: func(*cobra.Command, []string) error {
 			schema, err := daemon.ConfigSchema(build.Kinds)
 			if err != nil {

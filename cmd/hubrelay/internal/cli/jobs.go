@@ -27,6 +27,8 @@ func newJobsShow(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job and its progress",
+		Long: `Shows a migration of an instance: its state, its steps with their times, and the error if it failed. 'hubrelay migrate' prints
+the ID of the job that it starts.`,
 		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
   hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
 		Args: command.ExactNamedArgs(1),
@@ -52,8 +54,10 @@ func newJobsList(std term.Streams) *cobra.Command {
 	var r relayFlags
 	var output command.Output
 	cmd := &cobra.Command{
-		Use:     "list CONTAINER INSTANCE",
-		Short:   "List the jobs of an instance, newest first",
+		Use:   "list CONTAINER INSTANCE",
+		Short: "List the jobs of an instance, newest first",
+		Long: `Prints the IDs of the jobs that have migrated an instance of a container, or still do, one per line, the newest first.
+'hubrelay jobs show' prints one. Both use the public API, so they need an API key.`,
 		Example: "  hubrelay jobs list web web-1",
 		Args:    command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -26,7 +26,7 @@ func newKeysNew(std term.Streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Create an API key, an admin token or a webhook secret for the configuration",
+		Short: "Print a new API key, admin token or webhook secret for the configuration",
 		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. They
 contain only its SHA-256. To create a key in a running relay, use "keys create".
 

@@ -36,6 +36,9 @@ func newServe(std term.Streams, build Build) *cobra.Command {
 		Long: `Runs the relay until SIGTERM or an interrupt. It then finishes work in progress within
 server.shutdown_grace.
 
+It reads the configuration, and the files that it names, again within seconds after a change, or immediately after SIGHUP.
+A change that cannot be applied is logged, and the previous configuration stays in use.
+
 Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {

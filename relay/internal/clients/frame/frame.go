@@ -1,4 +1,4 @@
-// Package frame encodes what the hub sends to its clients and parses what websocket clients send: frames of RFC 6455,
+// Package frame encodes what the server sends to its clients and parses what websocket clients send: frames of RFC 6455,
 // events of a server-sent event (SSE) stream, and messages compressed with permessage-deflate (RFC 7692).
 //
 // It knows neither connections nor subscriptions. The handshake belongs to package transport.
@@ -28,7 +28,7 @@ const (
 	finPong  = fin | opcodePong
 )
 
-// The close codes of RFC 6455 and the IANA registry that the hub sends.
+// The close codes of RFC 6455 and the IANA registry that the server sends.
 const (
 	ClosePolicy       = 1008 // the key is no longer valid, or the client sends too much or does not respond to pings
 	CloseRestart      = 1012 // the node drains; connect again

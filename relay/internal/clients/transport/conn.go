@@ -1,4 +1,4 @@
-// Package transport turns HTTP requests into connections that the hub writes to: the websocket handshake of RFC 6455
+// Package transport turns HTTP requests into connections that package clients writes to: the websocket handshake of RFC 6455
 // with negotiation of permessage-deflate, hijacked HTTP/1.1 connections, and HTTP/2 streams. It also has the system
 // calls for writes that do not block.
 //

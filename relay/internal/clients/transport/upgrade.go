@@ -39,7 +39,7 @@ func (u *Upgrader) Upgrade(w http.ResponseWriter, r *http.Request, extensions st
 }
 
 // hijackWriter is the ResponseWriter that gorilla sees. It stores the 101 instead of sending it, and discards error
-// responses, which the hub's caller writes.
+// responses, which the caller writes.
 type hijackWriter struct {
 	http.ResponseWriter
 	conn     net.Conn
