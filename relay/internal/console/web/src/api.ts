@@ -1,5 +1,4 @@
 import type { components, paths } from './api.gen';
-import { visible } from './format';
 
 export type Schemas = components['schemas'];
 export type Role = 'viewer' | 'operator' | 'admin';
@@ -53,19 +52,6 @@ interface Options<O> {
   signal?: AbortSignal;
 }
 
-/** foreign are the members whose text may come from a destination, an upstream or a plugin. */
-const foreign = new Set(['detail', 'driver_error', 'error', 'last_error', 'message', 'reason', 'response']);
-
-/** escapeForeign makes the control characters of foreign texts visible. It does not change payloads, which people copy. */
-function escapeForeign(value: unknown): void {
-  if (typeof value !== 'object' || value === null) return;
-  for (const [name, member] of Object.entries(value)) {
-    if (name === 'payload' || name === 'events') continue;
-    if (typeof member === 'string' && foreign.has(name)) (value as Record<string, unknown>)[name] = visible(member);
-    else escapeForeign(member);
-  }
-}
-
 /** A search returns after about two seconds, so a longer time means that the connection hangs. */
 const readTimeout = 15_000;
 
@@ -88,7 +74,6 @@ async function send(method: string, url: string, body: unknown, signal?: AbortSi
   try {
     const text = await response.text();
     value = text ? JSON.parse(text) : null;
-    escapeForeign(value);
   } catch (error) {
     if (signal?.aborted) throw error;
     // Proxies send errors that are not JSON.

@@ -50,23 +50,39 @@ export function milliseconds(ms: number): string {
   return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
 
-const escapeControl = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`;
+const hex = (n: number, digits: number) => n.toString(16).padStart(digits, '0');
+
+/** hidden are control characters, line and paragraph separators, and characters that have no width or set the direction. */
+const hidden = /[\p{Cc}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb]/gu;
 
 /**
- * visible escapes control characters, except white space, and characters that change the direction of text. Text of a
- * destination could otherwise look like other text.
+ * visible escapes the characters that a reader cannot see, except tabs and line breaks. With them, an ID or a text of a
+ * destination could look like another one. A character above U+FFFF becomes two escapes, as in JSON.
  */
 export function visible(text: string): string {
-  return text.replace(/(?![\t\n\r])[\p{Cc}\p{Bidi_Control}]/gu, escapeControl);
+  return text.replace(hidden, (c) =>
+    /[\t\n\r]/.test(c)
+      ? c
+      : c
+          .split('')
+          .map((unit) => `\\u${hex(unit.charCodeAt(0), 4)}`)
+          .join(''),
+  );
 }
 
-/** quote returns a word for a shell. Control characters are escaped, because a terminal would execute some of them. */
+function shellEscape(c: string): string {
+  const n = c.codePointAt(0) ?? 0;
+  return n > 0xffff ? `\\U${hex(n, 8)}` : `\\u${hex(n, 4)}`;
+}
+
+/**
+ * quote returns a word for a shell. It escapes control characters, because a terminal would execute some of them, and
+ * invisible characters, because the user must see what a command contains.
+ */
 function quote(word: string): string {
   if (/^[\w@%+:,./-][\w@%+=:,./-]*$/.test(word)) return word;
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to escape
-  const controls = /[\u0000-\u001f\u007f-\u009f]/g;
-  if (!controls.test(word)) return `'${word.replaceAll("'", "'\\''")}'`;
-  return `$'${word.replace(/['\\]/g, '\\$&').replace(controls, escapeControl)}'`;
+  const escaped = word.replace(/['\\]/g, '\\$&').replace(hidden, shellEscape);
+  return word.search(hidden) < 0 ? `'${word.replaceAll("'", "'\\''")}'` : `$'${escaped}'`;
 }
 
 /** command returns a command line for bash and zsh. */

@@ -25,6 +25,7 @@ import { Streams } from './pages/Streams';
 import { useRoute } from './router';
 import { SessionContext } from './session';
 import { applyTheme } from './theme';
+import { showInvisible } from './visible';
 
 function Page({ path }: { path: string[] }) {
   const [first = '', second, third, fourth] = path;
@@ -113,5 +114,6 @@ function App() {
 }
 
 applyTheme();
+showInvisible();
 const app = document.getElementById('app');
 if (app) render(<App />, app);

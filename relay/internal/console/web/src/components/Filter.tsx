@@ -39,7 +39,7 @@ function Input({ field: f, query }: { field: Field; query: URLSearchParams }) {
         <select name={f.name}>
           <option value="">{f.none ?? 'All'}</option>
           {[...new Set(value ? [...f.options, value] : f.options)].map((o) => (
-            <option key={o} selected={o === value}>
+            <option key={o} value={o} selected={o === value}>
               {o}
             </option>
           ))}

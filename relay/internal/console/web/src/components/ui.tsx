@@ -1,7 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError } from '../api';
-import { isSet, local, number, relative } from '../format';
+import { isSet, local, number, relative, visible } from '../format';
 import type { Polled } from '../poll';
 
 let navigations = 0;
@@ -10,7 +10,7 @@ let navigations = 0;
 export function Title({ text, mono, children }: { text: string; mono?: boolean; children?: ComponentChildren }) {
   const heading = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
-    document.title = `${text} · hubrelay`;
+    document.title = `${visible(text)} · hubrelay`;
     if (navigations++ > 0) heading.current?.focus();
   }, [text]);
   return (

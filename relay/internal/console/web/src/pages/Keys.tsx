@@ -214,7 +214,9 @@ function Access({ names }: { names: string[] }) {
       <span class="label">{label}</span>
       <select value={current} onChange={(e) => set(field, e.currentTarget.value)}>
         {options.map((o) => (
-          <option key={o}>{o}</option>
+          <option key={o} value={o}>
+            {o}
+          </option>
         ))}
       </select>
     </label>

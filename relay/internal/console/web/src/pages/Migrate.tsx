@@ -56,7 +56,9 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
         onChange={(e) => setQuery({ ...Object.fromEntries(reset.map((r) => [r, ''])), [name]: e.currentTarget.value })}
       >
         {ids.map((id) => (
-          <option key={id}>{id}</option>
+          <option key={id} value={id}>
+            {id}
+          </option>
         ))}
       </select>
       {help ? <span class="help">{help}</span> : null}

@@ -104,7 +104,9 @@ export function Sinks() {
           <select value={state} onChange={(e) => setQuery({ state: e.currentTarget.value })}>
             <option value="">All</option>
             {sinkStates.map((s) => (
-              <option key={s}>{s}</option>
+              <option key={s} value={s}>
+                {s}
+              </option>
             ))}
             <option>removed</option>
           </select>
