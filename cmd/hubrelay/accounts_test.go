@@ -104,7 +104,7 @@ func TestAccountsErase(t *testing.T) {
 		t.Errorf("erase of all accounts: got %s", out)
 	}
 	out := command(0, "accounts", "erase", "acme", "--yes")
-	const want = "deleted 2 entries of the log, 2 waiting and 4 retrying deliveries, 2 dead letters, " +
+	const want = "deleted 0 entries of the inbox and 2 of the log, 2 waiting and 4 retrying deliveries, 2 dead letters, " +
 		"3 entries of the quarantine, "
 	if !strings.HasPrefix(out, want) || strings.Contains(out, " 0 records of the history") || !strings.Contains(out, "lines (file)") || !strings.Contains(out, "audit log") {
 		t.Errorf("got %q, want %q and what remains", out, want)

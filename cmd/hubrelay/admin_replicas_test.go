@@ -35,7 +35,7 @@ func TestAdmin_WaitsForReplicas(t *testing.T) {
 		return nil
 	})
 	replica.Signal(syscall.SIGSTOP)
-	const undone, stored = "the key was not changed, because too few replicas", "too few replicas have it"
+	const undone, stored = "the change was undone, because too few replicas", "too few replicas have it"
 	for _, c := range []struct{ args, want string }{
 		{"keys rotate ci --overlap 0s", undone},
 		{"keys create other --hub h --account acme", undone},

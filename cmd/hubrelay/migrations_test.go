@@ -360,7 +360,7 @@ func TestJobsCancel(t *testing.T) {
 	m.signalDrivers(syscall.SIGSTOP) // so the migration cannot be completed before it is canceled
 	id := m.migrate(0, "b")
 	m.await(id, "")
-	if out := m.cancelWithStoppedDrivers(0, id); out != "job "+id+" is being rolled back; see 'hubrelay jobs show "+id+"'\n" {
+	if out := m.cancelWithStoppedDrivers(0, id); out != "job "+id+" is being canceled; see 'hubrelay jobs show "+id+"'\n" {
 		t.Errorf("got %q", out)
 	}
 	const want = "the migration was canceled by an operator; the instance is back on server a"

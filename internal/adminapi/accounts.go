@@ -2,6 +2,7 @@ package adminapi
 
 // EraseResult counts what [EraseAccount] deleted.
 type EraseResult struct {
+	Inbox       int `json:"inbox"`
 	Log         int `json:"log"`
 	Waiting     int `json:"waiting"`
 	Retrying    int `json:"retrying"`

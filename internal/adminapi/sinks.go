@@ -174,9 +174,10 @@ func PauseSink() Operation[Empty, Sink] {
 	return operatorOperation[Empty, Sink]("sinks.pause", "/api/sinks/{name}/pause", "Stop deliveries and keep the backlog")
 }
 
-// ResumeSink continues a paused or disabled sink, and starts a probe if it is down.
+// ResumeSink continues a paused or disabled sink, starts a probe if it is down, and ends the pause that its destination asked for.
 func ResumeSink() Operation[Empty, Sink] {
-	return operatorOperation[Empty, Sink]("sinks.resume", "/api/sinks/{name}/resume", "Resume a sink that is paused, disabled, down or throttled")
+	return operatorOperation[Empty, Sink]("sinks.resume", "/api/sinks/{name}/resume",
+		"Resume a sink that is paused, disabled, down or throttled")
 }
 
 // RetrySink makes all scheduled retries due, and starts a probe if the sink is down.

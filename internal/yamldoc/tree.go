@@ -84,11 +84,11 @@ func (p *yamlParser) convertNode(n ast.Node, path string, depth int) *Value {
 	case *ast.AliasNode:
 		return p.convertAlias(n, v, path)
 	case *ast.TagNode:
-		problem, hint := "tags are not supported", quoteExclusion // the tag may be a secret without quotes
-		if tag := n.GetToken().Value; strings.HasPrefix(tag, "!!") {
-			problem, hint = "tags such as "+tag+" are not supported", "remove the tag"
+		hint := quoteExclusion
+		if strings.HasPrefix(n.GetToken().Value, "!!") {
+			hint = "remove the tag, or put the text between quotes"
 		}
-		p.ErrorAt(v.At, path, problem, hint)
+		p.ErrorAt(v.At, path, "tags are not supported", hint) // without the tag, which may be a secret without quotes
 		v.Invalid = true
 	default:
 		p.convertScalar(v, n, path)

@@ -80,11 +80,7 @@ func (v *Value) Entry(key string) (Entry, bool) {
 // Read reads and parses a file. If it fails, it reports the error and returns nil. hint is the advice for a file that
 // cannot be read.
 func (r *Reporter) Read(path, hint string) *Value {
-	f, err := os.Open(path) // which may be a pipe of a shell
-	var data []byte
-	if err == nil {
-		data, err = readBounded(f, MaxSize)
-	}
+	data, err := ReadBounded(path, MaxSize)
 	if err != nil {
 		r.ErrorAt(Position{}, "", "cannot be read: "+OpenErrorReason(err), hint)
 		return nil
@@ -243,6 +239,9 @@ func (p *yamlParser) syntaxError(text string, err error) {
 			hint = quoteStar // a lone * uses the next word as its name
 		}
 	}
+	if strings.Contains(message, "invalid header option") { // the parser repeats it, and it may be a secret
+		message, hint = "there is text after | or >", "put text that begins with | or > between quotes"
+	}
 	message, _, _ = strings.Cut(message, "\n")
 	p.ErrorAt(at, "", "is not valid YAML: "+message, hint)
 }
@@ -285,6 +284,15 @@ func ReadRegular(path string, limit int64) ([]byte, error) {
 }
 
 var errNotRegular = errors.New("it is not a regular file")
+
+// ReadBounded reads a file of at most limit bytes, which may be a pipe. limit is a whole number of MiB.
+func ReadBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return readBounded(f, limit)
+}
 
 func readBounded(f *os.File, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))

@@ -52,7 +52,7 @@ func CheckInventory(path string) (servers, containers int, err error) {
 // ReadImport reads and checks a file for an import into the inventory. Invalid values are returned as
 // [yamldoc.Problems].
 func ReadImport(path string) ([]byte, error) {
-	data, err := yamldoc.ReadRegular(path, migration.MaxFile)
+	data, err := yamldoc.ReadBounded(path, migration.MaxFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %s", path, yamldoc.OpenErrorReason(err))
 	}

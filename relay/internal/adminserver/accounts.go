@@ -24,7 +24,7 @@ func eraseAccount(a Accounts, r *http.Request, _ adminapi.Empty) (adminapi.Erase
 	}
 	e, err := a.Erase(r.Context(), account)
 	return adminapi.EraseResult{
-		Log: e.Log, Waiting: e.Queued, Retrying: e.Scheduled, DeadLetters: e.DeadLetters, Quarantine: e.Quarantine,
+		Inbox: e.Inbox, Log: e.Log, Waiting: e.Queued, Retrying: e.Scheduled, DeadLetters: e.DeadLetters, Quarantine: e.Quarantine,
 		History: e.History, SharedDeadLetters: e.SharedDeadLetters, Remaining: append([]string{}, e.Remaining...),
 	}, err
 }

@@ -15,7 +15,8 @@ type ConfiguredToken struct {
 	Load func() (Token, error)
 }
 
-// TokenLoader updates [Tokens] from the configuration and the token files. It may be used concurrently.
+// TokenLoader updates [Tokens] from the configuration and the token files. One goroutine may call SetConfigured, and one
+// ReloadFiles.
 type TokenLoader struct {
 	tokens Tokens
 

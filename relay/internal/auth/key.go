@@ -82,7 +82,7 @@ func (k *Key) markUsed(now time.Time) {
 	}
 }
 
-// Owner returns the name of those who share a part of memory and storage: the account, or the key if it has none. Credentials of
+// Owner returns the name under which memory and storage are limited: the account, or the key if it has none. Credentials of
 // another system without an account share one name, because their issuer can issue any number of them.
 func (k *Key) Owner() string {
 	switch {

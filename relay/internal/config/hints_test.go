@@ -52,6 +52,8 @@ func TestLoad_NeverPrintsRejectedSecret(t *testing.T) {
 	for text, want := range map[string]string{
 		"auth: {forward: {url: 'http://svc:hunter2@verify.internal/v'}}":                             "auth.forward.url: is not an https URL",
 		"auth: {jwt: {issuer: 'https://a', audience: b, jwks_url: 'http://idp.internal?t=hunter2'}}": "auth.jwt.jwks_url: is not an https URL",
+		"auth:\n  keys:\n  - name: a\n    key: !!hunter2\n":                                          "tags are not supported",
+		"auth:\n  keys:\n  - name: a\n    key: |hunter2\n":                                           "there is text after | or >",
 		"auth: {keys: [{name: a, key: *hunter2}]}":                                                   "there is no anchor of this name",
 		"auth:\n  keys:\n  - name: a\n    key: !hunter2\n":                                           "tags are not supported",
 	} {

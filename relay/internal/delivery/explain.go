@@ -127,7 +127,7 @@ func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification
 	switch {
 	case key == "":
 	case strings.HasPrefix(key, "container:"):
-		lines = append(lines, "in order of its container")
+		lines = append(lines, "in order of its container and account")
 	case cfg.Ordering == string(store.OrderingContainer):
 		lines = append(lines, "in order of its hub, because it concerns no container or several")
 	default:

@@ -27,7 +27,7 @@ func TestExplainTiming(t *testing.T) {
 		{config.Sink{Ordering: "none"}, false, one, nil},
 		{config.Sink{Ordering: "none"}, true, one, nil},
 		{config.Sink{Ordering: "hub"}, false, one, []string{"in order of its hub"}},
-		{config.Sink{Ordering: "container"}, false, one, []string{"in order of its container"}},
+		{config.Sink{Ordering: "container"}, false, one, []string{"in order of its container and account"}},
 		{
 			config.Sink{Ordering: "container"},
 			false, two,

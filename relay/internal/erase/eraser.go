@@ -53,8 +53,9 @@ type Options struct {
 
 // Result counts what was deleted.
 type Result struct {
-	// Log, Queued, Scheduled, DeadLetters, Quarantine and History are the numbers of deleted entries, deliveries and
+	// Inbox, Log, Queued, Scheduled, DeadLetters, Quarantine and History are the numbers of deleted entries, deliveries and
 	// records.
+	Inbox       int
 	Log         int
 	Queued      int
 	Scheduled   int
@@ -75,6 +76,11 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
 	until, err := o.Store.Erasures.Add(ctx, account)
+	if err != nil {
+		return r, err
+	}
+	// Before the end of the log is read, because entries move from the inbox to the log.
+	r.Inbox, err = eraseStream(ctx, o.Conn, eraseQuarantineScript, inbox.Key(keys), account, "", "+")
 	if err != nil {
 		return r, err
 	}

@@ -32,7 +32,7 @@ type Log interface {
 type Publication struct {
 	// KeyName is the name of the API key. Idempotency keys belong to it.
 	KeyName string
-	// Owner is the name of those who share a part of the storage: see [auth.Key.Owner].
+	// Owner is the name under which storage is limited: see [auth.Key.Owner].
 	Owner string
 	// Hub is the header X-Hub-Id. It is never empty.
 	Hub string
@@ -166,7 +166,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	}
 	if p.IdempotencyKey != "" {
 		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
-		a.Client = p.Owner
+		a.Client = clientOf(p)
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)
@@ -278,6 +278,15 @@ func StoredSize(ns ...relay.Notification) (size int64) {
 	return size
 }
 
+// clientOf returns the client whose idempotency keys share a limit: the account, or the key if it has none. It is not the owner:
+// otherwise a user without an account could displace the keys of others.
+func clientOf(p Publication) string {
+	if kindOf(p) == quota.KindKey {
+		return "key " + p.KeyName
+	}
+	return "account " + p.Account
+}
+
 func kindOf(p Publication) quota.Kind {
 	if p.Account == "" || p.AnyAccount {
 		return quota.KindKey
@@ -288,8 +297,8 @@ func kindOf(p Publication) quota.Kind {
 // newLagError rejects a request of a loud publisher.
 func newLagError(p Publication) *relay.Error {
 	kind := string(kindOf(p))
-	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and this "+kind+" sends more than others; "+
-		"nothing was stored, try again in 1 s").WithExtra("per", kind)
+	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and more than the average comes from "+p.Owner+
+		"; nothing was stored, try again in 1 s").WithExtra("per", kind)
 }
 
 // requestDigest returns a hash of the content of a request. The charset does not matter.

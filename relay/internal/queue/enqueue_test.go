@@ -89,7 +89,29 @@ func TestEnqueue(t *testing.T) {
 	})
 }
 
-// A node that has read the log of another master must not skip the entries that this one stores next. It fails without a trace.
+// The log of the new master may have grown past the entry that the node read from the old one.
+func TestEnqueue_LogGrewPastEntry(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	ctx := t.Context()
+	mustAppend(t, b, notifications("h", 1, 3)...)
+	log := readLog(t, b, 0)
+	between, _ := streamid.ParsePosition(log[1].Cursor)
+	between.Seq += 7 // before the third entry, and never stored here
+	request := EnqueueRequest{From: "0-0", To: between.String(), EntriesCovered: 2}
+	if _, err := b.Enqueue(ctx, request); err == nil {
+		t.Error("enqueued up to an entry that was never stored")
+	}
+	request.To = log[2].Cursor
+	if err := b.Commands().XDel(ctx, eventlog.Key(b.Keys(), 0), request.To).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := b.Enqueue(ctx, request); err != nil || !r.Committed {
+		t.Errorf("got %+v, %v; a deleted entry must not stop the dispatcher", r, err)
+	}
+}
+
+// A node that has read the log of another master must not skip the entries that this one stores next. Enqueue fails and changes nothing.
 func TestEnqueue_LogOfOtherMaster(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {

@@ -119,6 +119,15 @@ func TestMonitor_TakeRoomForRequest(t *testing.T) {
 	}
 	r.memory.Used = testMemory * 95 / 100
 	r.m.Measure(t.Context())
+	few := 0
+	for range maxSmallBytes / smallBytes {
+		if r.m.TakeRoomForRequest("few", smallBytes-1) != nil {
+			few++
+		}
+	}
+	if few == 0 {
+		t.Error("a few small tokens have no limit in a full storage")
+	}
 	if !rejectsFlood() {
 		t.Error("small tokens have no limit in a full storage")
 	}

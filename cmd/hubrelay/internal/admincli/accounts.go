@@ -43,9 +43,9 @@ events may arrive. If the command is interrupted, repeat it.
 }
 
 func printErased(std term.Streams, r adminapi.EraseResult) error {
-	text := fmt.Sprintf("deleted %d entries of the log, %d waiting and %d retrying deliveries, %d dead letters, "+
-		"%d entries of the quarantine, %d records of the history", r.Log, r.Waiting, r.Retrying, r.DeadLetters, r.Quarantine,
-		r.History)
+	text := fmt.Sprintf("deleted %d entries of the inbox and %d of the log, %d waiting and %d retrying deliveries, "+
+		"%d dead letters, %d entries of the quarantine, %d records of the history", r.Inbox, r.Log, r.Waiting, r.Retrying,
+		r.DeadLetters, r.Quarantine, r.History)
 	if r.SharedDeadLetters > 0 {
 		text += fmt.Sprintf("; %d dead letters were kept, because they also contain events of other accounts",
 			r.SharedDeadLetters)

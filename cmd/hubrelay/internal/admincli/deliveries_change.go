@@ -123,6 +123,6 @@ func describeUnchanged(reason, sink string) string {
 		return "Redis was too slow to find it: run the command again"
 	default:
 		return term.Sanitize(sink) + " has no such delivery that waits: it was delivered or dropped, or never existed; " +
-			"'hubrelay deliveries list " + term.Sanitize(sink) + "' shows those that wait"
+			"'hubrelay deliveries list " + term.Sanitize(sink) + "' shows the waiting ones"
 	}
 }

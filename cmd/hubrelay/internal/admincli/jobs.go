@@ -27,7 +27,7 @@ rolled back has the state "error".
 		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.CancelJob(), adminapi.Empty{}, func(j adminapi.Job) error {
-				text := "is being rolled back; see 'hubrelay jobs show " + j.ID + "'"
+				text := "is being canceled; see 'hubrelay jobs show " + j.ID + "'"
 				switch state := j.State.Current; {
 				case state == relay.JobCompleted:
 					text = "was completed before it could be rolled back"

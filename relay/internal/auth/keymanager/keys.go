@@ -29,7 +29,8 @@ type ConfiguredKey struct {
 	Load func() (auth.Key, error)
 }
 
-// Keys updates the keyring from the configuration, the key files and the stored keys. It may be used concurrently.
+// Keys updates the keyring from the configuration, the key files and the stored keys. It may be used concurrently, but only one
+// goroutine may call SetConfigured, and only one ReloadFiles.
 type Keys struct {
 	keyring *auth.Keyring
 

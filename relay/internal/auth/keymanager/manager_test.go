@@ -243,12 +243,12 @@ func TestKeys_UnreadableFile(t *testing.T) {
 func TestKeys_FileHangs(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, redistest.Start(t))
-	read, goOn := make(chan struct{}), make(chan struct{})
+	read, release := make(chan struct{}), make(chan struct{})
 	var hangs atomic.Bool
 	hanging := ConfiguredKey{Name: "ops", HasFile: true, Load: func() (auth.Key, error) {
 		if hangs.Load() {
 			read <- struct{}{}
-			<-goOn
+			<-release
 		}
 		return auth.Key{Name: "ops", Hash: apikey.HashOf(configuredSecret), Hubs: []string{"h"}}, nil
 	}}
@@ -272,7 +272,7 @@ func TestKeys_FileHangs(t *testing.T) {
 	if err := n.keys.SetConfigured(nil); err != nil || n.accepts(t, configuredSecret) {
 		t.Errorf("the removed key is valid (%v)", err)
 	}
-	close(goOn)
+	close(release)
 	if err := <-done; err != nil || n.accepts(t, configuredSecret) {
 		t.Errorf("the removed key is valid again (%v)", err)
 	}

@@ -38,7 +38,8 @@ var (
 	// ErrConflict means that another request changed the key at the same time.
 	ErrConflict = errors.New("the key was changed at the same time")
 	// ErrNoReplicas means that a change was undone, because fewer replicas than [redisconn.Options.MinReplicas] confirmed it.
-	ErrNoReplicas = errors.New("the key was not changed, because too few replicas of Redis responded; repeat the request later")
+	ErrNoReplicas = errors.New("the change was undone, because too few replicas of Redis responded; during a failover it may have " +
+		"stayed, so check the key, and repeat the request")
 )
 
 //go:embed scripts/replace.lua
@@ -207,7 +208,11 @@ func (s *Store) storeSecret(ctx context.Context, name, before string, r *record)
 	if errors.Is(err, redisconn.ErrTooFewReplicas) {
 		err = ErrNoReplicas
 	}
-	return errors.Join(err, s.replaceKey(context.WithoutCancel(ctx), name, string(text), before))
+	if undoErr := s.replaceKey(context.WithoutCancel(ctx), name, string(text), before); undoErr != nil {
+		// Not wrapped: after a failover, a conflict says nothing about the request.
+		return fmt.Errorf("%w (it could not be undone: %s)", err, undoErr.Error())
+	}
+	return err
 }
 
 func (s *Store) awaitReplicas(ctx context.Context) error {

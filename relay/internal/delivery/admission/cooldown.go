@@ -31,7 +31,7 @@ type cooldown struct {
 	mu     sync.Mutex
 	count  int // consecutive 429 responses without a time
 	timer  *time.Timer
-	ended  chan struct{} // closed and replaced by end
+	ended  chan struct{} // closed and replaced by endEarly
 	closed bool
 }
 
@@ -101,8 +101,8 @@ func (c *cooldown) extendBy(wait time.Duration) bool {
 	return true
 }
 
-// end ends the cooldown before its time. It reports whether there was one.
-func (c *cooldown) end() bool {
+// endEarly ends the cooldown before its time. It reports whether there was one.
+func (c *cooldown) endEarly() bool {
 	c.mu.Lock()
 	wasActive := c.remaining() > 0
 	if wasActive {
@@ -119,7 +119,7 @@ func (c *cooldown) end() bool {
 	return wasActive
 }
 
-// endedChan returns a channel that end closes.
+// endedChan returns a channel that endEarly closes.
 func (c *cooldown) endedChan() <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -55,8 +55,6 @@ type tokenBucket struct {
 	refilled chan struct{} // closed when the refill goroutine has ended; nil without one
 	changed  chan struct{} // wakes that goroutine
 	closed   bool
-	// cooldownsEnded counts the calls of endCooldown. The refill goroutine has seen seenCooldownsEnded of them.
-	cooldownsEnded, seenCooldownsEnded int
 	// nextFallbackAt is the earliest time of the next attempt while Redis rejects writes.
 	nextFallbackAt time.Time
 }
@@ -137,11 +135,17 @@ func (b *tokenBucket) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 func (b *tokenBucket) requestTokens(ctx context.Context, n int) (store.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.CommandTimeout)
 	defer cancel()
+	ended := b.cooldown.endedChan()
 	grant, err := b.store.Take(ctx, b.name(), b.limit, n)
-	if err == nil && grant.Cooldown {
+	if err != nil || !grant.Cooldown {
+		return grant, err
+	}
+	select {
+	case <-ended: // the reply may be older than the end
+	default:
 		b.startCooldown(grant.RetryIn)
 	}
-	return grant, err
+	return grant, nil
 }
 
 // maxAttempts returns how many of n retries may start. If none may, it returns the time until that may change, or 0 if
@@ -228,14 +232,9 @@ func (b *tokenBucket) startCooldown(wait time.Duration) bool {
 
 // endCooldown ends the cooldown on this node, so the destination gets attempts at once.
 func (b *tokenBucket) endCooldown() {
-	if !b.cooldown.end() {
-		return
+	if b.cooldown.endEarly() {
+		b.wake()
 	}
-	b.mu.Lock()
-	b.cooldownsEnded++
-	b.mu.Unlock()
-	b.notifyRefill()
-	b.wake()
 }
 
 // observeResponse starts a cooldown if the destination asked for one. counts is false for an attempt that was aborted.
@@ -285,7 +284,6 @@ func (b *tokenBucket) nextRefill() (wanted, spare int) {
 		wanted = len(b.queue.tickets) + b.queue.wanted
 	}
 	spare, b.spare = b.spare, 0
-	b.seenCooldownsEnded = b.cooldownsEnded
 	if wanted+spare == 0 {
 		b.refilled = nil
 	}
@@ -306,7 +304,7 @@ func (b *tokenBucket) refillLoop(done chan struct{}) {
 				retry.Reset()
 				continue
 			}
-			b.sleepWhileWanted(retry.Next())
+			b.sleepWhileWanted(retry.Next(), nil)
 		case spare > 0:
 			ctx, cancel := context.WithTimeout(context.Background(), store.CommandTimeout)
 			// Lost tokens only delay the sink for a short time.
@@ -321,8 +319,9 @@ func (b *tokenBucket) refillLoop(done chan struct{}) {
 // refillOnce requests n tokens and waits for the tokens that Redis does not grant yet. It returns false if Redis did
 // not respond.
 func (b *tokenBucket) refillOnce(n int) bool {
+	ended := b.cooldown.endedChan()
 	if wait := b.cooldown.remaining(); wait > 0 {
-		b.sleepWhileWanted(wait)
+		b.sleepWhileWanted(wait, ended)
 		return true
 	}
 	grant, err := b.requestTokens(context.Background(), n)
@@ -340,7 +339,7 @@ func (b *tokenBucket) refillOnce(n int) bool {
 	if missing := n - grant.Tokens; missing > 0 {
 		// Wait for several tokens together, but never until the burst is complete, which would lose tokens.
 		more := min(missing, max(1, b.limit.Burst/2)) - 1
-		b.sleepWhileWanted(grant.RetryIn + time.Duration(more)*b.limit.Interval())
+		b.sleepWhileWanted(grant.RetryIn+time.Duration(more)*b.limit.Interval(), ended)
 	}
 	return true
 }
@@ -349,27 +348,29 @@ func (b *tokenBucket) refillOnce(n int) bool {
 func (b *tokenBucket) grantFallback() {
 	now := b.now()
 	if wait := b.nextFallbackAt.Sub(now); wait > 0 {
-		b.sleepWhileWanted(wait)
+		b.sleepWhileWanted(wait, nil)
 		return
 	}
 	b.nextFallbackAt = now.Add(b.limit.Interval())
 	b.releaseTokens(1)
 }
 
-// sleepWhileWanted returns early when no token is wanted, or when a cooldown has been ended since nextRefill.
-func (b *tokenBucket) sleepWhileWanted(wait time.Duration) {
+// sleepWhileWanted returns early when no token is wanted, or when ended is closed.
+func (b *tokenBucket) sleepWhileWanted(wait time.Duration, ended <-chan struct{}) {
 	timer := time.NewTimer(min(wait, maxRefillWait))
 	defer timer.Stop()
 	for {
 		select {
 		case <-timer.C:
 			return
+		case <-ended:
+			return
 		case <-b.changed:
 		}
 		b.mu.Lock()
-		goesOn := b.queue.isWanted() && !b.closed && b.cooldownsEnded == b.seenCooldownsEnded
+		isWanted := b.queue.isWanted() && !b.closed
 		b.mu.Unlock()
-		if !goesOn {
+		if !isWanted {
 			return
 		}
 	}

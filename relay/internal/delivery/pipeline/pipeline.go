@@ -61,10 +61,9 @@ func New(o Options) (*Pipeline, error) {
 	o.setDefaults()
 	p := &Pipeline{opts: o, stats: &statsBuffer{}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
-	p.state = newSinkState(&p.opts)
+	p.state = newSinkState(&p.opts, func() { p.admission.Resume() })
 	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
 	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
-	p.state.onResume = p.admission.Resume
 	p.runner = attempt.NewRunner(attempt.Options{
 		Sink: o.Sink, Timeout: o.Timeout, MaxAbandoned: o.Concurrency,
 		OnPanic: func(value any, stack []byte) {

@@ -47,10 +47,11 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	var err error
 	if polling.request.WithState {
 		p.failures.noteStored(r.IsFailing)
-		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
-		if r.Cooldown > 0 {
+		// Before the state, because the reads are not atomic: a cooldown that was read before a resume must end with it.
+		if r.Cooldown > 0 && !p.state.isStale(polling.stateVersion) {
 			p.admission.FollowCooldown(r.Cooldown)
 		}
+		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
 	}
 	for _, id := range r.LostIDs {
 		o.Observer.RetryLost(o.Name)

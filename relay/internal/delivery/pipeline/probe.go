@@ -61,7 +61,13 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 // EndStoredCooldown ends the pause that the destination asked for, in Redis. This node and others end it when they notice that
 // the sink was resumed.
 func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {
-	return p.admission.EndStoredCooldown(ctx)
+	if err := p.admission.EndStoredCooldown(ctx); err != nil {
+		return err
+	}
+	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 { // its digests wait for the rate, and so for the end of the pause
+		return o.Store.Digests.Hasten(ctx, o.Name, o.Rate.Interval())
+	}
+	return nil
 }
 
 // ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for

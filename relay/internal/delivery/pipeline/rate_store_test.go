@@ -241,3 +241,34 @@ func TestRates_NoBurstAfterCooldown(t *testing.T) {
 		t.Errorf("%+v, want one", g)
 	}
 }
+
+// An operator ends a cooldown early. Then there is no burst either. A cooldown that is over changes nothing.
+func TestRates_EndCooldown(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := store.RateLimit{Rate: relay.Rate{Count: 2, Per: time.Minute}, Burst: 10}
+	take := func(want int) {
+		t.Helper()
+		if g, err := e.store.Rates.Take(t.Context(), "r", p, 10); err != nil || g.Tokens != want || g.Cooldown {
+			t.Errorf("got %+v, %v, want %d", g, err, want)
+		}
+	}
+	end := func() {
+		t.Helper()
+		if err := e.store.Rates.EndCooldown(t.Context(), "r", p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := e.store.Rates.Cooldown(t.Context(), "r", p, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	end()
+	take(1)
+	end()
+	take(0)
+	if err := e.client.HSet(t.Context(), store.RateKey(testKeys(), "r"), "rest", "1").Err(); err != nil { // long ago
+		t.Fatal(err)
+	}
+	end()
+	take(0)
+}

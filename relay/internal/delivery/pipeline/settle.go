@@ -87,8 +87,9 @@ func (s *settleStage) settle(
 		if err := s.recordFailure(ctx, err); err != nil {
 			return err
 		}
-		// A destination that responded may reject the notifications of one account only. The others need not wait for a retry.
-		splits := it.canSplitByAccount() && retryAfter == 0 && !admission.IndicatesOutage(err)
+		// A destination that responds may reject the notifications of one account only. The others need not wait for many retries.
+		splits := it.Record.AttemptCount >= splitAttempts && it.canSplitByAccount() && retryAfter == 0 &&
+			!admission.IndicatesOutage(err)
 		if wait, more := s.nextDelay(it, retryAfter); more && !splits {
 			scheduled := s.scheduleRetry(ctx, it, a, wait, err)
 			if scheduled == nil && retryAfter == 0 && admission.IndicatesOutage(err) {
@@ -109,6 +110,10 @@ func (s *settleStage) settle(
 	a.State = history.StateDead
 	return nil
 }
+
+// splitAttempts is the number of attempts after which a batch or digest with several accounts is split. It is not split at once,
+// because a destination that rejects everything for a short time would then get one request for each account.
+const splitAttempts = 2
 
 // canSplitByAccount reports whether the item is a batch or digest with several accounts.
 func (it *Item) canSplitByAccount() bool {
@@ -232,7 +237,7 @@ func (s *settleStage) splitDelivery(
 		return err
 	}
 	if suppressed, ok := s.warnings.Allow(); ok {
-		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "event_count",
+		s.opts.Log.Warn("failed delivery was split", "delivery_id", it.Delivery.ID, "event_count",
 			len(it.Record.Notifications), "error", cause, "suppressed_lines", suppressed)
 	}
 	return nil

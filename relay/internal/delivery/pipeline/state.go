@@ -39,8 +39,8 @@ type sinkState struct {
 	counter  int           // rises when a state that is being read becomes out of date
 }
 
-func newSinkState(o *Options) *sinkState {
-	return &sinkState{opts: o, store: &o.Store.States, changed: make(chan struct{})}
+func newSinkState(o *Options, onResume func()) *sinkState {
+	return &sinkState{opts: o, store: &o.Store.States, onResume: onResume, changed: make(chan struct{})}
 }
 
 // Off reports whether the sink takes no deliveries, according to the last known state. The channel is closed when the

@@ -35,7 +35,11 @@ var (
 	//go:embed scripts/digest_seal.lua
 	sealDigestSource string
 
-	addToDigestScript = redisconn.NewScript(retryQueueSource + addToDigestSource)
+	//go:embed scripts/digest_hasten.lua
+	hastenDigestsSource string
+
+	addToDigestScript   = redisconn.NewScript(retryQueueSource + addToDigestSource)
+	hastenDigestsScript = redisconn.NewScript(hastenDigestsSource)
 )
 
 // Digests stores open digests.
@@ -97,6 +101,12 @@ func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 		return AddedToDigest{Done: reply[0] == claimLost}, nil
 	}
 	return AddedToDigest{Done: true, SealAfter: time.Duration(reply[0]) * time.Millisecond, IsNew: reply[1] == 1}, nil
+}
+
+// Hasten makes the open digests of a sink due after a wait at the latest.
+func (d *Digests) Hasten(ctx context.Context, sink string, wait time.Duration) error {
+	err := hastenDigestsScript.Run(ctx, d.client, []string{DigestsKey(d.keys, sink)}, wait.Milliseconds()).Err()
+	return redisconn.WrapError("hasten digests", err)
 }
 
 // OpenDigest is a digest that is not sealed yet.

@@ -3,9 +3,12 @@ package store
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -48,11 +51,7 @@ func (rt *Retries) eraseFromRecord(
 	if err != nil {
 		return false, nil // nobody can read whose it is
 	}
-	before := len(r.Notifications)
-	r.Notifications = slices.DeleteFunc(r.Notifications, func(n Notification) bool {
-		return n.Account == account && IsStoredUntil(n.Cursor, until)
-	})
-	if len(r.Notifications) == before {
+	if !r.eraseAccount(account, until) {
 		return false, nil
 	}
 	replacement := ""
@@ -66,6 +65,50 @@ func (rt *Retries) eraseFromRecord(
 		return false, redisconn.WrapError("change a scheduled delivery", err)
 	}
 	return n == 1, nil
+}
+
+// eraseAccount removes the notifications of an account that were stored until a time, and reports whether there were some. If a
+// digest then lists nothing, but counts others, a stand-in of these is left, because they may belong to other accounts.
+func (r *Record) eraseAccount(account string, until time.Time) bool {
+	var kept, erased []Notification
+	for _, n := range r.Notifications {
+		if n.Account == account && IsStoredUntil(n.Cursor, until) {
+			erased = append(erased, n)
+		} else {
+			kept = append(kept, n)
+		}
+	}
+	r.Notifications = kept
+	if r.Digest == nil || len(erased) == 0 {
+		return len(erased) > 0
+	}
+	r.Digest.Count -= len(erased)
+	for topic, n := range countTopics(erased) {
+		if r.Digest.Topics[topic] -= n; r.Digest.Topics[topic] <= 0 {
+			delete(r.Digest.Topics, topic)
+		}
+	}
+	if len(kept) == 0 && len(r.Digest.Topics) > 0 && r.Digest.Shared[digestAccount] != account {
+		r.Notifications = []Notification{newStandIn(r.Digest, erased[0].Cursor)}
+	}
+	return true
+}
+
+// digestAccount is the name of an account in [relay.Digest.Shared].
+const digestAccount = "account"
+
+// newStandIn returns a notification that contains only what a digest tells about those that it does not list.
+func newStandIn(d *relay.Digest, cursor string) Notification {
+	topic := slices.Sorted(maps.Keys(d.Topics))[0]
+	none := []string{}
+	hub := d.Shared["hub"]
+	data, _ := json.Marshal(struct { // strings always marshal
+		relay.Envelope
+		Flags any `json:"flags"`
+	}{Envelope: relay.Envelope{Topic: topic, Context: relay.Context{
+		HubID: hub, Environments: none, DNSZones: none, Clusters: none, Containers: none,
+	}}})
+	return Notification{ID: NewDeliveryID(d.Last), Topic: topic, Hub: hub, Cursor: cursor, Data: string(data)}
 }
 
 // EraseAccount drops the dead letters of a sink that contain only notifications of an account that were stored until a time.

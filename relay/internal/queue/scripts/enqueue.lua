@@ -19,12 +19,18 @@ end
 
 -- In a failover, a node can read the log of the old master and enqueue on the new one, which lacks the newest entries. A
 -- position after them would skip the entries that the new master stores next, because their IDs may be lower.
-if not redis.call('XRANGE', log, to, to)[1] then
-  local info = redis.pcall('XINFO', 'STREAM', log)
+if to ~= from and to ~= served and not redis.call('XRANGE', log, to, to)[1] then
+  local last, deleted, first = '0-0', nil, nil
+  local info = redis.pcall('XINFO', 'STREAM', log) -- an error without a log
   for i = 1, #info, 2 do
-    if info[i] == 'last-generated-id' and less(info[i + 1], to) then
-      return redis.error_reply('ERR the log of this server ends before the entries that were read from another one')
-    end
+    if info[i] == 'last-generated-id' then last = info[i + 1] end
+    if info[i] == 'max-deleted-entry-id' then deleted = info[i + 1] end -- since Redis 7
+    if info[i] == 'first-entry' and info[i + 1] then first = info[i + 1][1] end
+  end
+  -- In a log that has grown past the entry, it was trimmed from the front, deleted, or never stored.
+  local never_stored = deleted and first and less(first, to) and less(deleted, to)
+  if less(last, to) or never_stored then
+    return redis.error_reply('ERR the log of this server ends before the entries that were read from another one')
   end
 end
 
