@@ -97,14 +97,14 @@ func (p Palette) Topic(name string) string {
 // network cannot control the terminal.
 func Sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || isControlBeyondC0(r) || r == 0x2028 || r == 0x2029 {
+		if r < 0x20 || isHidden(r) || r == 0x2028 || r == 0x2029 {
 			return '\uFFFD'
 		}
 		return r
 	}, s)
 }
 
-// isControlBeyondC0 reports whether r is DEL, a C1 control, or a control of text direction.
-func isControlBeyondC0(r rune) bool {
-	return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r)
+// isHidden reports whether r is DEL, a C1 control, or a format character, which sets the direction of text or has no width.
+func isHidden(r rune) bool {
+	return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Cf, r)
 }

@@ -9,6 +9,7 @@ func TestSanitize(t *testing.T) {
 		"\x1b[31mred\x07\n":  "\uFFFD[31mred\uFFFD\uFFFD",
 		"C1 \u009b31m":       "C1 \uFFFD31m",
 		"abc\u202edef\u2066": "abc\uFFFDdef\uFFFD", // right-to-left override and isolate
+		"prod\u200b\ufeff":   "prod\uFFFD\uFFFD",
 		"\u200fmark\u061c":   "\uFFFDmark\uFFFD",
 		"line\u2028end\x7f":  "line\uFFFDend\uFFFD",
 	} {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -50,8 +51,10 @@ func escapeControls(text []byte) (safe, partial []byte) {
 			return safe, text
 		case r == utf8.RuneError && size == 1:
 			safe = utf8.AppendRune(safe, utf8.RuneError)
-		case isControlBeyondC0(r):
-			safe = fmt.Appendf(safe, `\u%04x`, r)
+		case isHidden(r):
+			for _, unit := range utf16.AppendRune(nil, r) { // as in JSON
+				safe = fmt.Appendf(safe, `\u%04x`, unit)
+			}
 		default:
 			safe = append(safe, text[:size]...)
 		}

@@ -16,6 +16,7 @@ func TestEscapeControls(t *testing.T) {
 		"\x1b[31mred\x1b[0m größe 日本\n": "\x1b[31mred\x1b[0m größe 日本\n", // our colors
 		"a\u009b2Jb":                    `a\u009b2Jb`,
 		"\u202eevil\u2066\u200f\x7f":    `\u202eevil\u2066\u200f\u007f`,
+		"prod\u200b\U000e0041":          `prod\u200b\udb40\udc41`,
 		"\x9b2J":                        "\uFFFD2J",
 	} {
 		// The result does not depend on how the text is divided into writes.
