@@ -10,6 +10,9 @@ type Entry struct {
 	// Actor is "key NAME", "admin NAME", "configuration" or "relay". On the admin socket, NAME is "user UID (LOGIN)".
 	// Actor is empty if it is unknown.
 	Actor string `json:"actor,omitempty"`
+	// Owner is the account of the key, or the key: see [auth.Key.Owner]. It has a share of the entries for rejected actions, and is
+	// not stored.
+	Owner string `json:"-"`
 	// Address is the address of the client. It is empty for a unix socket.
 	Address string `json:"address,omitempty"`
 	Action  Action `json:"action"`

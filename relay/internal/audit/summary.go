@@ -19,6 +19,8 @@ const (
 	// maxWithoutEffect is the maximum number of windows for actions without effect. Further ones of keys share windows without key,
 	// target and address, because an identity provider can issue any number of credentials to an account.
 	maxWithoutEffect = 400
+	// maxWithoutEffectPerOwner is the share of an account, which has any number of keys.
+	maxWithoutEffectPerOwner = 100
 	// unknownPerSecond and unknownBurst limit the rejected actions without an actor, such as failed authentications, that are
 	// recorded one by one. There is a limit per address, but an attacker may have any number of addresses.
 	unknownPerSecond = 20
@@ -55,8 +57,10 @@ type summaries struct {
 	mu sync.Mutex
 	// windows are the open windows by their entry without its time and detail. An account can cause any number of details.
 	windows map[Entry]*window
-	// targets counts the windows of actions without effect by their entry without target and address, and withoutEffect all of them.
+	// targets counts the windows of actions without effect by their entry without target and address, owners by their owner, and
+	// withoutEffect all of them.
 	targets       map[Entry]int
+	owners        map[string]int
 	withoutEffect int
 }
 
@@ -84,10 +88,13 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	id := windowID(e)
 	if s.windows[id] == nil && isWithoutEffect(&id) {
 		isFull := s.withoutEffect >= maxWithoutEffect || len(s.windows) >= maxSummaries
+		isKey := strings.HasPrefix(e.Actor, keyActor)
 		switch {
 		case s.targets[withoutTarget(id)] >= maxRejectedTargets:
 			e.Target, e.Address = "", ""
-		case isFull && strings.HasPrefix(e.Actor, keyActor):
+		case isKey && isFull:
+			e.Actor, e.Owner, e.Target, e.Address = manyKeys, "", "", ""
+		case isKey && s.owners[e.Owner] >= maxWithoutEffectPerOwner:
 			e.Actor, e.Target, e.Address = manyKeys, "", ""
 		}
 		id = windowID(e)
@@ -102,10 +109,11 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	}
 	if len(s.windows) < maxSummaries || id.Actor == manyKeys {
 		if s.windows == nil {
-			s.windows, s.targets = make(map[Entry]*window), make(map[Entry]int)
+			s.windows, s.targets, s.owners = make(map[Entry]*window), make(map[Entry]int), make(map[string]int)
 		}
 		if isWithoutEffect(&id) {
 			s.targets[withoutTarget(id)]++
+			s.owners[id.Owner]++
 			s.withoutEffect++
 		}
 		s.windows[id] = &window{end: now.Add(summaryWindow)}
@@ -131,6 +139,9 @@ func (s *summaries) endWindow(id Entry, w *window, now time.Time, write func(*En
 	delete(s.windows, id)
 	if isWithoutEffect(&id) {
 		s.withoutEffect--
+		if s.owners[id.Owner]--; s.owners[id.Owner] == 0 {
+			delete(s.owners, id.Owner)
+		}
 		group := withoutTarget(id)
 		if s.targets[group]--; s.targets[group] == 0 {
 			delete(s.targets, group)

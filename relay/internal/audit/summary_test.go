@@ -178,7 +178,7 @@ func TestLog_SummarizesRejectedActionsOfManyKeys(t *testing.T) {
 		const keys, targets = 1000, 10
 		for i := range keys * targets {
 			l.Record(Entry{
-				Actor: fmt.Sprint("key ", i%keys), Action: ActionCreateJob, Target: strconv.Itoa(i), Result: "403.permissions",
+				Actor: fmt.Sprint("key ", i%keys), Owner: fmt.Sprint("key ", i%keys), Action: ActionCreateJob, Target: strconv.Itoa(i), Result: "403.permissions",
 			})
 		}
 		l.Record(Entry{Actor: "key ops", Action: ActionCreateJob, Target: "moved", Result: ResultOK})
@@ -189,8 +189,32 @@ func TestLog_SummarizesRejectedActionsOfManyKeys(t *testing.T) {
 		if last := store.lines[len(want)-1]; !strings.Contains(last, `"key *"`) || !strings.Contains(last, "403.permissions") {
 			t.Errorf("got the summary %s", last)
 		}
-		if s := &l.summaries; len(s.targets) != 0 || s.withoutEffect != 0 {
-			t.Errorf("got %v and %d, want no open windows", s.targets, s.withoutEffect)
+		if s := &l.summaries; len(s.targets) != 0 || len(s.owners) != 0 || s.withoutEffect != 0 {
+			t.Errorf("got %v, %v and %d, want no open windows", s.targets, s.owners, s.withoutEffect)
+		}
+		stop()
+	})
+}
+
+// An account with many keys uses up its own share only. The rejected actions of others still name their keys.
+func TestLog_SummarizesRejectedActionsOfAccount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		stop := runLog(t, l, store)
+		const keys = 1000
+		for i := range keys {
+			l.Record(Entry{
+				Actor: fmt.Sprint("key ", i), Owner: "account acme", Action: ActionCreateJob, Result: "403.permissions",
+			})
+		}
+		l.Record(Entry{Actor: "key other", Owner: "account other", Action: ActionCreateJob, Result: "403.permissions"})
+		time.Sleep(summaryWindow + 2*summaryTick)
+		want := make([]int, maxWithoutEffectPerOwner+3) // with the first one of many keys, that of the other, and the summary
+		want[len(want)-1] = keys - maxWithoutEffectPerOwner - 1
+		expectRepeats(t, store, want...)
+		if line := store.lines[len(want)-2]; !strings.Contains(line, `"key other"`) || strings.Contains(line, "account") {
+			t.Errorf("got %s, want the entry of the other account", line)
 		}
 		stop()
 	})

@@ -18,12 +18,16 @@ const exceededInterval = 10 * time.Second
 // maxExceeded bounds the memory. Beyond it, all keys start again.
 const maxExceeded = 10_000
 
-// recordAction records an action of a key, or of an unknown actor if keyName is empty. A nil err means success.
-func (a *API) recordAction(r *http.Request, keyName string, action audit.Action, target string, err *relay.Error) {
-	e := audit.Entry{Action: action, Target: target, Result: audit.ResultOK}
-	if keyName != "" {
-		e.Actor = "key " + keyName
-	}
+// newEntry returns an entry for an action of a key.
+func newEntry(key *auth.Key, action audit.Action, target string) audit.Entry {
+	return audit.Entry{Actor: keyActor(key.Name), Owner: key.Owner(), Action: action, Target: target}
+}
+
+func keyActor(name string) string { return "key " + name }
+
+// recordAction completes an entry with the address of the client and the result, and records it. A nil err means success.
+func (a *API) recordAction(r *http.Request, e audit.Entry, err *relay.Error) {
+	e.Result = audit.ResultOK
 	if client := a.opt.TrustedProxies.Client(r); client.IsValid() {
 		e.Address = client.String()
 	}
@@ -40,24 +44,24 @@ func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, err *rela
 		setRetryAfter(w, wait)
 		return auth.NewThrottledError()
 	}
-	a.recordAction(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, err)
+	a.recordAction(r, audit.Entry{Action: audit.ActionAuthenticate, Target: r.Method + " " + r.URL.Path}, err)
 	return err
 }
 
 // recordRefusedPublish records a request to publish that a repetition would not change. [API.recordExceeded] records
 // exceeded quotas.
-func (a *API) recordRefusedPublish(r *http.Request, keyName string, err *relay.Error) {
+func (a *API) recordRefusedPublish(r *http.Request, key *auth.Key, err *relay.Error) {
 	if status := err.Status(); status < 500 && status != http.StatusTooManyRequests {
-		a.recordAction(r, keyName, audit.ActionPublish, "", err)
+		a.recordAction(r, newEntry(key, audit.ActionPublish, ""), err)
 	}
 }
 
 // recordExceeded records that a key has exceeded a quota, at most once per exceededInterval.
 func (a *API) recordExceeded(
-	r *http.Request, keyName string, action audit.Action, e *quota.ExceededError, err *relay.Error,
+	r *http.Request, key *auth.Key, action audit.Action, e *quota.ExceededError, err *relay.Error,
 ) {
-	if a.exceeded.shouldRecord(keyName) {
-		a.recordAction(r, keyName, action, string(e.Kind), err)
+	if a.exceeded.shouldRecord(key.Name) {
+		a.recordAction(r, newEntry(key, action, string(e.Kind)), err)
 	}
 }
 

@@ -29,7 +29,7 @@ func (a *API) takeRequest(w http.ResponseWriter, r *http.Request, key *auth.Key)
 		return nil
 	case errors.As(err, &exceeded):
 		err := newQuotaError(w, exceeded, "sends more requests than its quota")
-		a.recordExceeded(r, key.Name, audit.ActionRequest, exceeded, err)
+		a.recordExceeded(r, key, audit.ActionRequest, exceeded, err)
 		return err
 	case redisconn.IsOutOfMemory(err):
 		return storage.NewFullError("the storage of the relay is full")

@@ -37,7 +37,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 	return func(w http.ResponseWriter, r *http.Request, params []string) (err *relay.Error) {
 		key, hub, err := a.authorize(r, m.Capability, m.HubPurpose)
 		if key != nil && m.AuditAction != "" {
-			defer func() { a.recordAction(r, key.Name, m.AuditAction, strings.Join(params, "/"), err) }()
+			defer func() { a.recordAction(r, newEntry(key, m.AuditAction, strings.Join(params, "/")), err) }()
 		}
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error)
 	}
 	defer func() {
 		if err != nil {
-			a.recordRefusedPublish(r, key.Name, err)
+			a.recordRefusedPublish(r, key, err)
 		}
 	}()
 	id, err := a.authorizeKey(r, key, auth.CapabilityPublish, "the hub to publish in")
@@ -57,7 +57,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error)
 	switch {
 	case errors.As(publishErr, &exceeded):
 		err = newQuotaError(w, exceeded, "publishes more than its quota")
-		a.recordExceeded(r, key.Name, audit.ActionPublish, exceeded, err)
+		a.recordExceeded(r, key, audit.ActionPublish, exceeded, err)
 		return err
 	case publishErr != nil:
 		return a.publicError(r, publishErr)

@@ -81,7 +81,7 @@ func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if consumeErr != nil {
 		return a.tokenError(r, consumeErr)
 	}
-	a.recordAction(r, grant.KeyName, audit.ActionRevokeToken, "", nil)
+	a.recordAction(r, audit.Entry{Actor: keyActor(grant.KeyName), Action: audit.ActionRevokeToken}, nil)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }
