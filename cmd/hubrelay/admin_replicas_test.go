@@ -47,7 +47,7 @@ func TestAdmin_WaitsForReplicas(t *testing.T) {
 			t.Errorf("%s ended with %d: %s", c.args, code, text)
 		}
 	}
-	for _, args := range []string{"sinks test hook", "streams explain --key ops --hub h", "sinks list"} { // these change nothing
+	for _, args := range []string{"sinks test hook", "sinks replay hook --after 1h --dry-run", "streams explain --key ops --hub h", "sinks list"} { // these change nothing
 		if text, code := run(args); code != 0 {
 			t.Errorf("%s ended with %d: %s", args, code, text)
 		}

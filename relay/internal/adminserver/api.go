@@ -214,10 +214,10 @@ func (h *apiHandler) withReplication(op adminapi.Description, f func(*http.Reque
 	}
 	return func(r *http.Request) (any, error) {
 		body, err := f(r)
-		if err == nil {
-			err = h.awaitReplicas(r.Context())
+		if replayed, ok := body.(adminapi.Envelope[adminapi.ReplayResult]); err != nil || ok && replayed.Data.DryRun {
+			return body, err
 		}
-		return body, err
+		return body, h.awaitReplicas(r.Context())
 	}
 }
 
