@@ -16,10 +16,9 @@ import (
 	"time"
 	"unicode"
 
-	"golang.org/x/time/rate"
-
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -36,6 +35,7 @@ const (
 	maxAttempts = 3
 
 	logInterval = time.Minute
+	maxLogged   = 10 // lines per logInterval
 )
 
 // errRefused reports that the endpoint rejected a credential.
@@ -60,7 +60,7 @@ type Verifier struct {
 	opts           Options
 	client         *http.Client
 	now            func() time.Time
-	unavailableLog rate.Sometimes
+	unavailableLog *logsample.Limiter
 	changes        credentialChanges
 	pending        *pendingRequests
 	cache          *decisionCache
@@ -78,7 +78,7 @@ func NewVerifier(o Options) *Verifier {
 	}
 	return &Verifier{
 		opts: o, client: client, now: time.Now,
-		unavailableLog: rate.Sometimes{Interval: logInterval}, pending: newPendingRequests(o.Timeout),
+		unavailableLog: logsample.New(maxLogged, logInterval, nil), pending: newPendingRequests(o.Timeout),
 		cache: newDecisionCache(),
 	}
 }
@@ -124,13 +124,15 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 		return nil, relayErr
 	}
 	if ctx.Err() == nil { // otherwise the client has left
-		v.unavailableLog.Do(func() { v.opts.Log.Error("credentials cannot be verified", "error", err) })
+		if suppressed, ok := v.unavailableLog.Allow(); ok {
+			v.opts.Log.Error("credentials cannot be verified", "error", err, "suppressed_lines", suppressed)
+		}
 	}
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL+v.opts.StaleTTL {
 		return cached, nil
 	}
-	return nil, relay.NewError(relay.CodeAuthUnavailable, "the endpoint that verifies credentials does not respond; "+
-		"try again later")
+	return nil, relay.NewError(relay.CodeAuthUnavailable, "the endpoint that verifies credentials gave no valid "+
+		"response; try again later")
 }
 
 func (v *Verifier) hasChanged(key *auth.Key, hub string) bool {
