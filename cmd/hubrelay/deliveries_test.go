@@ -119,9 +119,9 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 		wantCode int
 		want     string
 	}{
-		{"retry bad " + ids[2], 1, ids[2] + " was not retried: bad has no such delivery"},
+		{"retry bad " + ids[2], 1, ids[2] + " was not retried: bad has no waiting or retrying delivery"},
 		{"retry dead " + ids[2], 1, "use 'hubrelay deadletters'"},
-		{"drop bad " + strings.Repeat("0", 24), 1, "bad has no such delivery"},
+		{"drop bad " + strings.Repeat("0", 24), 1, "bad has no waiting or retrying delivery"},
 		{"drop bad x", 1, "x was not dropped"},
 		{"drop batch " + ids[7], 1, "was not dropped"}, // it is in a batch
 		{"retry paused " + ids[5], 1, "sink paused is paused"},

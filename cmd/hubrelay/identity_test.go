@@ -154,7 +154,7 @@ func TestIdentity_Forward(t *testing.T) {
 	d.Publish(t, "hub-2", "application/json", `{"topic":"job.created","context":{"account_id":"acme"}}`, nil)
 	other.wait(t, 1)
 	answer(http.StatusInternalServerError)
-	wantError(t, get("platform-key-1"), "503.auth-unavailable", "", "does not respond")
+	wantError(t, get("platform-key-1"), "503.auth-unavailable", "", "no valid response")
 }
 
 // TestIdentity_MTLS authenticates with client certificates.

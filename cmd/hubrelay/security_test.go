@@ -2,9 +2,11 @@ package main_test
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -65,10 +67,5 @@ func listTests(t *testing.T) map[string]bool {
 }
 
 func hasPrefix(names map[string]bool, prefix string) bool {
-	for name := range names {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(slices.Collect(maps.Keys(names)), func(name string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -104,6 +104,10 @@ func (c *converter) convertObject(n *node, v *yamldoc.Value, path string) map[st
 func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 	below := yamldoc.Join(path, e.Key)
 	hint := yamldoc.DidYouMean(e.Key, n.names())
+	if hint == "" && e.Value.Shape == yamldoc.Null {
+		c.reportRest(e, path)
+		return
+	}
 	if hint == "" {
 		if home := c.sectionOf(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
 			hint = "it belongs to " + home
@@ -112,6 +116,12 @@ func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 		}
 	}
 	c.ErrorAt(e.At, below, "unknown key", hint)
+}
+
+// reportRest reports an unknown key without a value. It may be the rest of a text with a comma, such as a secret, so it is not
+// printed.
+func (c *converter) reportRest(e yamldoc.Entry, path string) {
+	c.ErrorAt(e.At, path, "has an unknown key without a value", "text with a comma needs quotes inside { }")
 }
 
 // listKeys returns a hint with the valid keys of n, or with the nearest ones if the type of the sink is unknown.
@@ -189,6 +199,8 @@ func (c *converter) freeMap(n *node, f *field, v *yamldoc.Value, path string) ma
 		below := yamldoc.Join(path, e.Key)
 		if x, ok := c.convert(n.elem, f, e.Value, below); ok {
 			m[e.Key] = x
+		} else if e.Value.Shape == yamldoc.Null && f != nil && f.secrecy != public {
+			c.reportRest(e, path)
 		}
 	}
 	return m

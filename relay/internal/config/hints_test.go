@@ -54,6 +54,7 @@ func TestLoad_NeverPrintsRejectedSecret(t *testing.T) {
 		"auth: {jwt: {issuer: 'https://a', audience: b, jwks_url: 'http://idp.internal?t=hunter2'}}": "auth.jwt.jwks_url: is not an https URL",
 		"auth:\n  keys:\n  - name: a\n    key: !!hunter2\n":                                          "tags are not supported",
 		"auth:\n  keys:\n  - name: a\n    key: |hunter2\n":                                           "there is text after | or >",
+		"auth: {keys: [{name: a, key: abc,hunter2, hubs: [h]}]}":                                     "auth.keys[0]: has an unknown key without a value; text with a comma",
 		"auth: {keys: [{name: a, key: *hunter2}]}":                                                   "there is no anchor of this name",
 		"auth:\n  keys:\n  - name: a\n    key: !hunter2\n":                                           "tags are not supported",
 	} {

@@ -1,5 +1,5 @@
-// Package erase deletes the notifications of an account from Redis: from the log, the queues, the scheduled retries, the
-// dead letters and the history.
+// Package erase deletes the notifications of an account from Redis: from the inbox, the log, the queues, the scheduled
+// retries, the dead letters, the quarantine and the history.
 package erase
 
 import (
@@ -79,9 +79,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	if err != nil {
 		return r, err
 	}
-	// Before the end of the log is read, because entries move from the inbox to the log.
-	r.Inbox, err = eraseStream(ctx, o.Conn, eraseQuarantineScript, inbox.Key(keys), account, "", "+")
-	if err != nil {
+	if r.Inbox, err = eraseInbox(ctx, o.Conn, account); err != nil {
 		return r, err
 	}
 	ends, err := readLogEnds(ctx, o.Conn)
@@ -128,6 +126,19 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	return r, err
 }
 
+// eraseInbox deletes the entries that are in the inbox now. Entries that a node has read from it move to the log within readDelay.
+func eraseInbox(ctx context.Context, conn *redisconn.Conn, account string) (deleted int, err error) {
+	key := inbox.Key(conn.Keys())
+	info, err := redisconn.ReadStreamInfo(ctx, conn.Commands(), key)
+	if err != nil || info.Length == 0 {
+		return 0, redisconn.WrapError("read the end of the inbox", err)
+	}
+	if deleted, err = eraseStream(ctx, conn, eraseQuarantineScript, key, account, "", info.LastID); err != nil {
+		return deleted, err
+	}
+	return deleted, sleep(ctx, readDelay)
+}
+
 // readDelay is the time after which nodes have usually read the newest entries of the log and the erasure of the account. The
 // deletion of an entry that a node has not read is a gap for its clients.
 const readDelay = 2 * time.Second
@@ -142,11 +153,15 @@ func readLogEnds(ctx context.Context, conn *redisconn.Conn) ([]string, error) {
 		}
 		ends[partition] = info.LastID
 	}
+	return ends, sleep(ctx, readDelay)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
 	select {
-	case <-time.After(readDelay):
-		return ends, nil
+	case <-time.After(d):
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
 }
 

@@ -31,6 +31,6 @@ func TestAccount_Inbox(t *testing.T) {
 	}
 	left, err := conn.Commands().XLen(t.Context(), inbox.Key(conn.Keys())).Result()
 	if err != nil || left != 1 {
-		t.Errorf("got %d entries, %v, want that of the other account", left, err)
+		t.Errorf("got %d entries, %v, want 1", left, err)
 	}
 }

@@ -297,8 +297,8 @@ func kindOf(p Publication) quota.Kind {
 // newLagError rejects a request of a loud publisher.
 func newLagError(p Publication) *relay.Error {
 	kind := string(kindOf(p))
-	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and more than the average comes from "+p.Owner+
-		"; nothing was stored, try again in 1 s").WithExtra("per", kind)
+	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and the "+p.Owner+
+		" published more than the average; nothing was stored, try again in 1 s").WithExtra("per", kind)
 }
 
 // requestDigest returns a hash of the content of a request. The charset does not matter.

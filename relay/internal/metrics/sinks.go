@@ -52,8 +52,8 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 		}, []string{"sink"}),
 		retries: counters("sink_retries_total", "Attempts of this node after the first attempt of a delivery.", "sink"),
 		dropped: counters("sink_dropped_total",
-			"Events and dead letters that this node dropped because the backlog, the share of their account or Redis was "+
-				"full.", "sink"),
+			"Events and dead letters that this node dropped because of a limit: the backlog, the share of their account, "+
+				"or the memory of Redis.", "sink"),
 		deadLetters: counters("sink_dead_letters_total", "Deliveries that became dead letters on this node.", "sink"),
 		batched: counters("sink_batched_events_total",
 			"Events in the sealed batches of this node. Each batch is one delivery.", "sink"),

@@ -94,15 +94,20 @@ func TestEnqueue_LogGrewPastEntry(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	ctx := t.Context()
-	mustAppend(t, b, notifications("h", 1, 3)...)
-	log := readLog(t, b, 0)
-	between, _ := streamid.ParsePosition(log[1].Cursor)
-	between.Seq += 7 // before the third entry, and never stored here
+	mustAppend(t, b, notifications("h", 1, 2)...)
+	between, _ := streamid.ParsePosition(readLog(t, b, 0)[1].Cursor)
+	last := between
+	last.MS += 60_000
+	between.MS += 30_000 // never stored here
+	entry := &redis.XAddArgs{Stream: eventlog.Key(b.Keys(), 0), ID: last.String(), Values: []string{"id", "x"}}
+	if err := b.Commands().XAdd(ctx, entry).Err(); err != nil {
+		t.Fatal(err)
+	}
 	request := EnqueueRequest{From: "0-0", To: between.String(), EntriesCovered: 2}
 	if _, err := b.Enqueue(ctx, request); err == nil {
 		t.Error("enqueued up to an entry that was never stored")
 	}
-	request.To = log[2].Cursor
+	request.To = last.String()
 	if err := b.Commands().XDel(ctx, eventlog.Key(b.Keys(), 0), request.To).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ func (f *deadLetterFlags) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
 	flags.StringVar(&f.HubID, "hub", "", "only this hub")
-	flags.StringVar(&f.Since, "since", "", "only deliveries that became dead letters after an age such as 2h, or a time (RFC 3339)")
+	flags.StringVar(&f.Since, "since", "", "only deliveries that became dead letters within an age such as 2h, or since a time (RFC 3339)")
 }
 
 func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != "" || f.Since != "" }

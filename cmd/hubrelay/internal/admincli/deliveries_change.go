@@ -122,7 +122,7 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedUnknown:
 		return "Redis was too slow to find it: run the command again"
 	default:
-		return term.Sanitize(sink) + " has no such delivery that waits: it was delivered or dropped, or never existed; " +
-			"'hubrelay deliveries list " + term.Sanitize(sink) + "' shows the waiting ones"
+		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID: it was delivered or dropped, or never existed; " +
+			"'hubrelay deliveries list " + term.Sanitize(sink) + "' shows these"
 	}
 }

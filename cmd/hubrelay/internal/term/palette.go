@@ -106,5 +106,6 @@ func Sanitize(s string) string {
 
 // isHidden reports whether r is DEL, a C1 control, or a format character, which sets the direction of text or has no width.
 func isHidden(r rune) bool {
-	return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Cf, r)
+	return r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Cf, r) && !unicode.Is(unicode.Prepended_Concatenation_Mark, r) ||
+		unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)
 }

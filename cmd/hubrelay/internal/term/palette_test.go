@@ -10,6 +10,8 @@ func TestSanitize(t *testing.T) {
 		"C1 \u009b31m":       "C1 \uFFFD31m",
 		"abc\u202edef\u2066": "abc\uFFFDdef\uFFFD", // right-to-left override and isolate
 		"prod\u200b\ufeff":   "prod\uFFFD\uFFFD",
+		"\u3164\u034f":       "\uFFFD\uFFFD",
+		"\u0600\u0661":       "\u0600\u0661", // a visible mark before a number
 		"\u200fmark\u061c":   "\uFFFDmark\uFFFD",
 		"line\u2028end\x7f":  "line\uFFFDend\uFFFD",
 	} {

@@ -22,10 +22,10 @@ import (
 const (
 	// refreshInterval is the age at which keys are fetched again.
 	refreshInterval = 15 * time.Minute
-	// staleAge is the age from which a token waits for that fetch, for at most staleWait. Without it, the first token after a
+	// staleAge is the age from which a token waits for that fetch, for at most maxStaleWait. Without it, the first token after a
 	// day could be verified with a key that the issuer has withdrawn.
-	staleAge  = 2 * refreshInterval
-	staleWait = 2 * time.Second
+	staleAge     = 2 * refreshInterval
+	maxStaleWait = 2 * time.Second
 	// maxKeyAge is the age up to which keys are used if they cannot be fetched.
 	maxKeyAge = 24 * time.Hour
 	// minFetchInterval is the time between two fetches. Otherwise tokens with unknown key IDs would load the issuer.
@@ -51,11 +51,11 @@ type KeySource interface {
 // RemoteKeys are the keys at a URL. They are fetched when they are needed, again after a while, and when a token has an
 // unknown key ID, so an issuer can rotate its keys. If a fetch fails, keys that were fetched within a day stay valid.
 type RemoteKeys struct {
-	url       string
-	client    *http.Client
-	now       func() time.Time
-	staleWait time.Duration
-	single    singleflight.Group
+	url          string
+	client       *http.Client
+	now          func() time.Time
+	maxStaleWait time.Duration
+	single       singleflight.Group
 
 	mu        sync.Mutex
 	set       *jose.JSONWebKeySet // nil before the first fetch
@@ -73,7 +73,7 @@ func NewRemoteKeys(url string) *RemoteKeys {
 	}
 	return &RemoteKeys{
 		url: url, client: &http.Client{Transport: transport, Timeout: fetchTimeout, CheckRedirect: refuseRedirect}, now: time.Now,
-		staleWait: staleWait,
+		maxStaleWait: maxStaleWait,
 	}
 }
 
@@ -92,7 +92,7 @@ func (k *RemoteKeys) Find(ctx context.Context, keyID string) ([]jose.JSONWebKey,
 			return keys, nil // refreshed in the background
 		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, k.staleWait)
+		ctx, cancel = context.WithTimeout(ctx, k.maxStaleWait)
 		defer cancel()
 	}
 	if _, err := await.Value(ctx, fetched); err != nil {

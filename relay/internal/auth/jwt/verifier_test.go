@@ -245,7 +245,7 @@ func TestRemoteKeys_Rotation(t *testing.T) {
 	i, first, second := newIssuer(t), newKey(t, "1"), newKey(t, "2")
 	i.publish(first)
 	keys := NewRemoteKeys(i.URL)
-	keys.staleWait = time.Minute
+	keys.maxStaleWait = time.Minute
 	now := time.Now()
 	keys.now = func() time.Time { return now }
 	v := newTestVerifier(keys)

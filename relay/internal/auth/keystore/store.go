@@ -38,8 +38,8 @@ var (
 	// ErrConflict means that another request changed the key at the same time.
 	ErrConflict = errors.New("the key was changed at the same time")
 	// ErrNoReplicas means that a change was undone, because fewer replicas than [redisconn.Options.MinReplicas] confirmed it.
-	ErrNoReplicas = errors.New("the change was undone, because too few replicas of Redis responded; during a failover it may have " +
-		"stayed, so check the key, and repeat the request")
+	ErrNoReplicas = errors.New("the change was undone, because too few replicas of Redis responded; a failover may have kept it, " +
+		"so revoke a new key, or rotate the key again")
 )
 
 //go:embed scripts/replace.lua
@@ -205,12 +205,12 @@ func (s *Store) storeSecret(ctx context.Context, name, before string, r *record)
 	if err = s.awaitReplicas(ctx); err == nil {
 		return nil
 	}
-	if errors.Is(err, redisconn.ErrTooFewReplicas) {
-		err = ErrNoReplicas
-	}
 	if undoErr := s.replaceKey(context.WithoutCancel(ctx), name, string(text), before); undoErr != nil {
 		// Not wrapped: after a failover, a conflict says nothing about the request.
-		return fmt.Errorf("%w (it could not be undone: %s)", err, undoErr.Error())
+		return fmt.Errorf("%w (undoing the change failed, so check the key: %s)", err, undoErr.Error())
+	}
+	if errors.Is(err, redisconn.ErrTooFewReplicas) {
+		return ErrNoReplicas
 	}
 	return err
 }

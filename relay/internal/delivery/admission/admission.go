@@ -193,13 +193,8 @@ func (a *Admission) IsFull() bool { return a.backlog.isFull() }
 // Charge counts requests that an attempt has made in addition to its own, so later attempts wait longer.
 func (a *Admission) Charge(ctx context.Context, requests int) { a.bucket.chargeRequests(ctx, requests) }
 
-// CooldownName returns the name of the rate whose cooldown to poll, or "" if other nodes' cooldowns are noticed with the rate.
-func (a *Admission) CooldownName() string {
-	if a.bucket.hasRate() {
-		return ""
-	}
-	return a.bucket.name()
-}
+// CooldownName returns the name of the rate whose cooldown to poll.
+func (a *Admission) CooldownName() string { return a.bucket.name() }
 
 // FollowCooldown starts a cooldown that another node has stored.
 func (a *Admission) FollowCooldown(remaining time.Duration) { a.bucket.startCooldown(remaining) }

@@ -108,9 +108,9 @@ func (c *cooldown) endEarly() bool {
 	if wasActive {
 		c.until.Store(nil)
 		c.timer.Stop()
-		close(c.ended)
-		c.ended = make(chan struct{})
 	}
+	close(c.ended)
+	c.ended = make(chan struct{})
 	c.count = 0
 	c.mu.Unlock()
 	if wasActive {

@@ -178,6 +178,29 @@ func TestCooldown_PollBeforeResume(t *testing.T) {
 	}
 }
 
+// In a cluster, a poll can read the cooldown before the end and the state after it.
+func TestCooldown_PollReadsOldCooldown(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Hour))}, nil)
+	if err := errors.Join(p.Refresh(t.Context()), p.Handle(t.Context(), delivery("d1"))); err != nil {
+		t.Fatal(err)
+	}
+	poll := func() (store.PollRequest, store.PollResult) {
+		q := p.Poll(true, true)
+		return q, e.store.Retries.Poll(t.Context(), []store.PollRequest{q})[0]
+	}
+	_, before := poll()
+	if err := errors.Join(p.Apply(t.Context(), before), p.EndStoredCooldown(t.Context()), e.resume()); err != nil {
+		t.Fatal(err)
+	}
+	_, after := poll()
+	after.Cooldown = before.Cooldown
+	if err := p.Apply(t.Context(), after); err != nil || !p.DestinationHold().ThrottledUntil.IsZero() {
+		t.Errorf("the sink is throttled after resume (%v)", err)
+	}
+}
+
 // A digest of what exceeds the rate waits for the end of a pause. It must not wait longer than that.
 func TestCooldown_DigestsEndWithResume(t *testing.T) {
 	t.Parallel()
@@ -195,7 +218,7 @@ func TestCooldown_DigestsEndWithResume(t *testing.T) {
 	if err != nil || len(open) != 1 || time.Until(open[0].SealAt) < time.Minute {
 		t.Fatalf("got digests %v, %v, want one that waits for the end of the pause", open, err)
 	}
-	if err := errors.Join(p.EndStoredCooldown(t.Context()), e.resume()); err != nil {
+	if err := errors.Join(p.EndStoredCooldown(t.Context()), e.resume(), p.Refresh(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitForValue(t, "the digest is delivered", 2, func() int { return sink.attempts("") })

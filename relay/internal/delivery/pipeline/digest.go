@@ -17,10 +17,10 @@ import (
 
 // The values that the notifications of a digest can have in common.
 const (
-	ByTopic   = "topic"
-	ByHub     = "hub"
-	ByCluster = "cluster"
-	ByAccount = "account"
+	ByTopic   = store.SharedTopic
+	ByHub     = store.SharedHub
+	ByCluster = store.SharedCluster
+	ByAccount = store.SharedAccount
 )
 
 // DefaultDigestMax is the default of [Digest].Max.

@@ -61,9 +61,13 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 // EndStoredCooldown ends the pause that the destination asked for, in Redis. This node and others end it when they notice that
 // the sink was resumed.
 func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {
-	if err := p.admission.EndStoredCooldown(ctx); err != nil {
-		return err
-	}
+	return p.admission.EndStoredCooldown(ctx)
+}
+
+// resume ends the pause on this node. Each node also hastens digests, because until now it may have opened some that wait for the
+// end of the pause.
+func (p *Pipeline) resume(ctx context.Context) error {
+	p.admission.Resume()
 	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 { // its digests wait for the rate, and so for the end of the pause
 		return o.Store.Digests.Hasten(ctx, o.Name, o.Rate.Interval())
 	}

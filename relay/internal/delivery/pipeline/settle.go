@@ -75,6 +75,7 @@ func (s *settleStage) settleAttempt(
 func (s *settleStage) settle(
 	ctx context.Context, it *Item, a *history.Attempt, retryAfter time.Duration, err error,
 ) error {
+	repeated := 0 // attempts that the parts of a split delivery repeat
 	switch a.Outcome {
 	case relay.OutcomeDelivered:
 		s.failures.recordSuccess(ctx)
@@ -90,7 +91,10 @@ func (s *settleStage) settle(
 		// A destination that responds may reject the notifications of one account only. The others need not wait for many retries.
 		splits := it.Record.AttemptCount >= splitAttempts && it.canSplitByAccount() && retryAfter == 0 &&
 			!admission.IndicatesOutage(err)
-		if wait, more := s.nextDelay(it, retryAfter); more && !splits {
+		wait, more := s.nextDelay(it, retryAfter)
+		if more && splits { // the parts are due at once, and then have the delays that the whole would have had
+			repeated = 1
+		} else if more {
 			scheduled := s.scheduleRetry(ctx, it, a, wait, err)
 			if scheduled == nil && retryAfter == 0 && admission.IndicatesOutage(err) {
 				s.postponer.rememberFailed(it, wait)
@@ -100,6 +104,9 @@ func (s *settleStage) settle(
 	}
 	if claims, ok := it.Origin.(*claimOrigin); ok {
 		if parts := splitFailed(it.Record, a.Outcome); parts != nil {
+			for _, part := range parts {
+				part.AttemptCount -= repeated
+			}
 			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
 			return s.splitDelivery(ctx, claims, it, parts, err)
 		}

@@ -29,7 +29,7 @@ func (s *stateStage) Handle(ctx context.Context, it *Item) error {
 type sinkState struct {
 	opts     *Options
 	store    *store.States
-	onResume func() // called when an operator has resumed the sink, whatever its state was
+	onResume func(context.Context) error // called when an operator has resumed the sink, whatever its state was
 
 	mu       sync.Mutex
 	current  store.State   // empty before it was read
@@ -39,7 +39,7 @@ type sinkState struct {
 	counter  int           // rises when a state that is being read becomes out of date
 }
 
-func newSinkState(o *Options, onResume func()) *sinkState {
+func newSinkState(o *Options, onResume func(context.Context) error) *sinkState {
 	return &sinkState{opts: o, store: &o.Store.States, onResume: onResume, changed: make(chan struct{})}
 }
 
@@ -144,7 +144,7 @@ func (s *sinkState) applyStored(ctx context.Context, state store.SinkState, vers
 	isResumed := s.noteResumed(state.Resumed)
 	s.set(state.State, state.Reason)
 	if isResumed {
-		s.onResume()
+		return s.onResume(ctx)
 	}
 	return nil
 }

@@ -42,6 +42,14 @@ var (
 	hastenDigestsScript = redisconn.NewScript(hastenDigestsSource)
 )
 
+// The keys of [relay.Digest.Shared].
+const (
+	SharedTopic   = "topic"
+	SharedHub     = "hub"
+	SharedCluster = "cluster"
+	SharedAccount = "account"
+)
+
 // Digests stores open digests.
 type Digests struct{ db }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -67,7 +68,7 @@ func (rt *Retries) eraseFromRecord(
 	return n == 1, nil
 }
 
-// eraseAccount removes the notifications of an account that were stored until a time, and reports whether there were some. If a
+// eraseAccount removes the notifications of an account that were stored until a time, and reports whether it removed any. If a
 // digest then lists nothing, but counts others, a stand-in of these is left, because they may belong to other accounts.
 func (r *Record) eraseAccount(account string, until time.Time) bool {
 	var kept, erased []Notification
@@ -84,29 +85,31 @@ func (r *Record) eraseAccount(account string, until time.Time) bool {
 	}
 	r.Digest.Count -= len(erased)
 	for topic, n := range countTopics(erased) {
-		if r.Digest.Topics[topic] -= n; r.Digest.Topics[topic] <= 0 {
+		if rest := r.Digest.Topics[topic] - n; rest > 0 {
+			r.Digest.Topics[topic] = rest
+		} else {
 			delete(r.Digest.Topics, topic)
 		}
 	}
-	if len(kept) == 0 && len(r.Digest.Topics) > 0 && r.Digest.Shared[digestAccount] != account {
+	if len(kept) == 0 && len(r.Digest.Topics) > 0 && r.Digest.Shared[SharedAccount] != account {
 		r.Notifications = []Notification{newStandIn(r.Digest, erased[0].Cursor)}
 	}
 	return true
 }
 
-// digestAccount is the name of an account in [relay.Digest.Shared].
-const digestAccount = "account"
-
-// newStandIn returns a notification that contains only what a digest tells about those that it does not list.
+// newStandIn returns a notification that contains only what the digest contains about those that it does not list.
 func newStandIn(d *relay.Digest, cursor string) Notification {
 	topic := slices.Sorted(maps.Keys(d.Topics))[0]
-	none := []string{}
-	hub := d.Shared["hub"]
+	none, clusters := []string{}, []string{}
+	hub := d.Shared[SharedHub]
+	if text := d.Shared[SharedCluster]; text != "" {
+		clusters = strings.Split(text, ", ")
+	}
 	data, _ := json.Marshal(struct { // strings always marshal
 		relay.Envelope
 		Flags any `json:"flags"`
-	}{Envelope: relay.Envelope{Topic: topic, Context: relay.Context{
-		HubID: hub, Environments: none, DNSZones: none, Clusters: none, Containers: none,
+	}{Envelope: relay.Envelope{Topic: topic, Object: relay.Object{State: "unlisted"}, Context: relay.Context{
+		HubID: hub, Environments: none, DNSZones: none, Clusters: clusters, Containers: none,
 	}}})
 	return Notification{ID: NewDeliveryID(d.Last), Topic: topic, Hub: hub, Cursor: cursor, Data: string(data)}
 }

@@ -21,11 +21,12 @@ func TestStore_FullRedis(t *testing.T) {
 	if _, err := s.Retries.Schedule(t.Context(), testSink, batch, time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
+	s.openDigest(t)
 	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	ctx := t.Context()
-	limit := RateLimit{Rate: relay.Rate{Count: 10, Per: time.Second}, Burst: 1}
+	limit := RateLimit{Rate: relay.Rate{Count: 10, Per: time.Second}, Burst: 5}
 	for _, op := range []struct {
 		name string
 		do   func() error

@@ -27,7 +27,7 @@ type PollRequest struct {
 	ReleaseOrder bool
 	// WithState requests State, IsFailing and Cooldown.
 	WithState bool
-	// CooldownName is the name of a rate without a limit; see [Rates.Cooldown]. If it is empty, Cooldown is 0.
+	// CooldownName is the name of the rate; see [Rates.Cooldown]. If it is empty, Cooldown is 0.
 	CooldownName string
 }
 

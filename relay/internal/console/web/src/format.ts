@@ -52,8 +52,20 @@ export function milliseconds(ms: number): string {
 
 const hex = (n: number, digits: number) => n.toString(16).padStart(digits, '0');
 
-/** hidden are control characters, line and paragraph separators, and characters that have no width or set the direction. */
-const hidden = /[\p{Cc}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\ufff9-\ufffb]/gu;
+/**
+ * hidden are control characters, line and paragraph separators, and characters that have no width or set the direction.
+ * It excludes what emoji and some scripts need: variation selectors after pictographs, and joiners after pictographs and
+ * after letters that are not Latin, Greek or Cyrillic.
+ */
+const hidden = new RegExp(
+  [
+    '[\\p{Cc}\\p{Zl}\\p{Zp}\\ufff9-\\ufffb]',
+    '(?![\\ufe0e\\ufe0f\\u200c\\u200d])\\p{Default_Ignorable_Code_Point}',
+    '(?<!\\p{Extended_Pictographic})[\\ufe0e\\ufe0f]',
+    '(?<![\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f]|(?![\\p{Script=Latin}\\p{Script=Greek}\\p{Script=Cyrillic}])[\\p{L}\\p{M}])[\\u200c\\u200d]',
+  ].join('|'),
+  'gu',
+);
 
 /**
  * visible escapes the characters that a reader cannot see, except tabs and line breaks. With them, an ID or a text of a
