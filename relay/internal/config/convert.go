@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/durations"
-	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -99,53 +98,6 @@ func (c *converter) convertObject(n *node, v *yamldoc.Value, path string) map[st
 		}
 	}
 	return m
-}
-
-func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
-	below := yamldoc.Join(path, e.Key)
-	hint := yamldoc.DidYouMean(e.Key, n.names())
-	if hint == "" && e.Value.Shape == yamldoc.Null {
-		c.reportRest(e, path)
-		return
-	}
-	if hint == "" {
-		if home := c.sectionOf(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
-			hint = "it belongs to " + home
-		} else {
-			hint = listKeys(e.Key, n)
-		}
-	}
-	c.ErrorAt(e.At, below, "unknown key", hint)
-}
-
-// reportRest reports an unknown key without a value. It may be the rest of a text with a comma, such as a secret, so it is not
-// printed.
-func (c *converter) reportRest(e yamldoc.Entry, path string) {
-	c.ErrorAt(e.At, path, "has an unknown key without a value", "text with a comma needs quotes inside { }")
-}
-
-// listKeys returns a hint with the valid keys of n, or with the nearest ones if the type of the sink is unknown.
-func listKeys(key string, n *node) string {
-	if n.anyType {
-		return "the nearest keys are " + strings.Join(suggest.ClosestNames(key, n.names(), 3), ", ")
-	}
-	return "the keys here are " + strings.Join(n.names(), ", ")
-}
-
-// sectionOf returns the path of the section that has the key. It does not search sinks.
-func (c *converter) sectionOf(n *node, key, path string) string {
-	for _, f := range n.fields {
-		if f.node.kind != kindObject {
-			continue
-		}
-		if f.node.field(key) != nil {
-			return yamldoc.Join(path, f.name)
-		}
-		if home := c.sectionOf(f.node, key, yamldoc.Join(path, f.name)); home != "" {
-			return home
-		}
-	}
-	return ""
 }
 
 var sinkName = onceRegexp(`^[a-z0-9][a-z0-9_-]{0,62}$`)
