@@ -136,7 +136,7 @@ func eraseInbox(ctx context.Context, conn *redisconn.Conn, account string) (dele
 	if deleted, err = eraseStream(ctx, conn, eraseQuarantineScript, key, account, "", info.LastID); err != nil {
 		return deleted, err
 	}
-	return deleted, sleep(ctx, readDelay)
+	return deleted, waitFor(ctx, readDelay)
 }
 
 // readDelay is the time after which nodes have usually read the newest entries of the log and the erasure of the account. The
@@ -153,10 +153,10 @@ func readLogEnds(ctx context.Context, conn *redisconn.Conn) ([]string, error) {
 		}
 		ends[partition] = info.LastID
 	}
-	return ends, sleep(ctx, readDelay)
+	return ends, waitFor(ctx, readDelay)
 }
 
-func sleep(ctx context.Context, d time.Duration) error {
+func waitFor(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
 		return nil

@@ -206,7 +206,7 @@ func (s *Store) storeSecret(ctx context.Context, name, before string, r *record)
 		return nil
 	}
 	if undoErr := s.replaceKey(context.WithoutCancel(ctx), name, string(text), before); undoErr != nil {
-		// Not wrapped: after a failover, a conflict says nothing about the request.
+		// Not wrapped: after a failover, a conflict is not a conflict of the request.
 		return fmt.Errorf("%w (undoing the change failed, so check the key: %s)", err, undoErr.Error())
 	}
 	if errors.Is(err, redisconn.ErrTooFewReplicas) {

@@ -201,7 +201,7 @@ func TestCooldown_PollReadsOldCooldown(t *testing.T) {
 	}
 }
 
-// A digest of what exceeds the rate waits for the end of a pause. It must not wait longer than that.
+// A digest of events above the rate waits for the end of a pause. It must not wait longer than that.
 func TestCooldown_DigestsEndWithResume(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

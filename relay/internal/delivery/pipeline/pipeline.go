@@ -61,7 +61,7 @@ func New(o Options) (*Pipeline, error) {
 	o.setDefaults()
 	p := &Pipeline{opts: o, stats: &statsBuffer{}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
-	p.state = newSinkState(&p.opts, p.resume)
+	p.state = newSinkState(&p.opts, p.resumeAttempts)
 	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
 	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
 	p.runner = attempt.NewRunner(attempt.Options{

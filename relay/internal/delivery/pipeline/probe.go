@@ -64,9 +64,9 @@ func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {
 	return p.admission.EndStoredCooldown(ctx)
 }
 
-// resume ends the pause on this node. Each node also hastens digests, because until now it may have opened some that wait for the
+// resumeAttempts ends the pause on this node. Each node also hastens digests, because until now it may have opened some that wait for the
 // end of the pause.
-func (p *Pipeline) resume(ctx context.Context) error {
+func (p *Pipeline) resumeAttempts(ctx context.Context) error {
 	p.admission.Resume()
 	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 { // its digests wait for the rate, and so for the end of the pause
 		return o.Store.Digests.Hasten(ctx, o.Name, o.Rate.Interval())

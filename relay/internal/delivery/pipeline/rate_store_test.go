@@ -242,7 +242,7 @@ func TestRates_NoBurstAfterCooldown(t *testing.T) {
 	}
 }
 
-// An operator ends a cooldown early. Then there is no burst either. A cooldown that is over changes nothing.
+// A cooldown that is ended early does not lead to a burst. Ending one that is over changes nothing.
 func TestRates_EndCooldown(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
