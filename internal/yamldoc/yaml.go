@@ -12,7 +12,6 @@ import (
 	"os"
 	"regexp"
 	"strings"
-	"syscall"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -270,31 +269,13 @@ func missingQuoteHint(line string) string {
 	return ""
 }
 
-// ReadRegular reads a regular file of at most limit bytes. limit is a whole number of MiB. Other files, such as pipes, are rejected
-// at once, because they may never end.
-func ReadRegular(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // otherwise the call waits for a writer of a pipe
-	if err != nil {
-		return nil, err
-	}
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, errors.Join(err, f.Close(), errNotRegular)
-	}
-	return readBounded(f, limit)
-}
-
-var errNotRegular = errors.New("it is not a regular file")
-
-// ReadBounded reads a file of at most limit bytes, which may be a pipe. limit is a whole number of MiB.
+// ReadBounded reads a file of at most limit bytes, which may be a pipe. limit is a whole number of MiB. In a running relay, use
+// [filewatch.ReadFile], which does not wait for a pipe.
 func ReadBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	return readBounded(f, limit)
-}
-
-func readBounded(f *os.File, limit int64) ([]byte, error) {
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
 	err = errors.Join(err, f.Close())
 	if err == nil && int64(len(data)) > limit {

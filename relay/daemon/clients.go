@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
-// clientOptions returns the options of the server of clients.
+// clientOptions returns the options of the stream server.
 func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder *history.Recorder) clients.Options {
 	cfg := d.cfg.Websocket
 	node := d.clientLimit(cfg.MaxConnections, openFiles())

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
-// serveClients runs the server of clients. When ctx ends, it closes the connections within the grace period.
+// serveClients runs the stream server. When ctx ends, it closes the connections within the grace period.
 func (d *Daemon) serveClients(ctx context.Context, streams *clients.Server) error {
 	err := streams.Run(ctx)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Server.ShutdownGrace)
@@ -81,7 +81,7 @@ func (d *Daemon) startPublicListener(
 	})
 	group.Start(ctx, "tokens", s.tokens.Run)
 	group.Start(ctx, "memory release", streams.ReleaseMemory)
-	// They stop concurrently: the listener accepts no new clients while the server closes the connected ones.
+	// They stop concurrently: the listener accepts no new clients while the stream server closes the connected ones.
 	serving := lifecycle.NewGroup(d.log)
 	serving.Start(ctx, "public listener", server.Run)
 	serving.Start(ctx, "websockets", func(ctx context.Context) error { return d.serveClients(ctx, streams) })

@@ -214,6 +214,7 @@ func (h *apiHandler) withReplication(op adminapi.Description, f func(*http.Reque
 	}
 	return func(r *http.Request) (any, error) {
 		body, err := f(r)
+		// A dry run has changed nothing.
 		if replayed, ok := body.(adminapi.Envelope[adminapi.ReplayResult]); err != nil || ok && replayed.Data.DryRun {
 			return body, err
 		}

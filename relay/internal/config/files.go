@@ -9,16 +9,19 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
-const maxSecretFile = 1 << 20
-
 // readSecret reads a secret from a file, without its final newline.
 func readSecret(path string) (string, error) {
-	data, err := yamldoc.ReadRegular(path, maxSecretFile)
-	if err != nil {
-		return "", fmt.Errorf("%s cannot be read: %s", path, yamldoc.OpenErrorReason(err))
+	data, err := filewatch.ReadFile(path)
+	var pathErr *os.PathError
+	switch {
+	case errors.As(err, &pathErr): // it repeats the path
+		return "", fmt.Errorf("%s cannot be read: %w", path, pathErr.Err)
+	case err != nil:
+		return "", fmt.Errorf("%s %w", path, err)
 	}
 	s := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
 	if s == "" {

@@ -9,17 +9,16 @@ import (
 
 func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 	below := yamldoc.Join(path, e.Key)
-	hint := yamldoc.DidYouMean(e.Key, n.names())
-	if hint == "" && e.Value.Shape == yamldoc.Null {
+	hint, home := yamldoc.DidYouMean(e.Key, n.names()), c.sectionOf(c.root, e.Key, "")
+	switch {
+	case hint != "":
+	case e.Value.Shape == yamldoc.Null:
 		c.reportRest(e, path)
 		return
-	}
-	if hint == "" {
-		if home := c.sectionOf(c.root, e.Key, ""); home != "" && home != path && !strings.HasPrefix(path, "sinks.") {
-			hint = "it belongs to " + home
-		} else {
-			hint = listKeys(e.Key, n)
-		}
+	case home != "" && home != path && !strings.HasPrefix(path, "sinks."):
+		hint = "it belongs to " + home
+	default:
+		hint = listKeys(e.Key, n)
 	}
 	c.ErrorAt(e.At, below, "unknown key", hint)
 }

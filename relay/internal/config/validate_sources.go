@@ -9,12 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/relay"
 )
-
-// maxCAFile is the maximum size of a file with CA certificates.
-const maxCAFile = 1 << 20
 
 func (l *loader) checkSources(sources map[string]Source, catalog *relay.Catalog) {
 	for _, name := range slices.Sorted(maps.Keys(sources)) {
@@ -62,7 +59,7 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 		}
 	}
 	if s.CAFile != "" && !broken {
-		if text, err := yamldoc.ReadRegular(s.CAFile, maxCAFile); err == nil &&
+		if text, err := filewatch.ReadFile(s.CAFile); err == nil &&
 			!x509.NewCertPool().AppendCertsFromPEM(text) {
 			l.Error(path+".ca_file", s.CAFile+" contains no certificate", "name a PEM file of authorities")
 		}

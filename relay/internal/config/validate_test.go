@@ -97,7 +97,7 @@ func TestKey_FileBecomesPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := config.Key{Name: "ci", KeyFile: file}.SHA256()
-	if err == nil || !strings.Contains(err.Error(), "cannot be read: it is not a regular file") {
+	if err == nil || !strings.Contains(err.Error(), "does not name a regular file") {
 		t.Error(err)
 	}
 }

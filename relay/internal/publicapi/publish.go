@@ -44,7 +44,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error)
 		return err
 	}
 	p := ingest.Publication{
-		KeyName: key.Name, Owner: key.Owner(), Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeatKey, Body: b.buf,
+		KeyName: key.Name, Owner: b.owner, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeatKey, Body: b.buf,
 		Address: a.publisherAddress(r), Topics: key.Topics, Trace: trace,
 	}
 	if key.AccountID == auth.Wildcard {

@@ -37,7 +37,7 @@ events may arrive. If the command is interrupted, repeat it.
 				func(r adminapi.EraseResult) error { return printErased(std, r) }, args[0])
 		},
 	}
-	cmd.Flags().BoolVarP(&confirmed, "yes", "y", false, "confirm: do not ask")
+	cmd.Flags().BoolVarP(&confirmed, "yes", "y", false, "confirm the deletion")
 	f.register(cmd, std)
 	return cmd
 }

@@ -65,7 +65,7 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	f.register(cmd, std)
 	cmd.Flags().BoolVar(&f.all, "all", false, "all dead letters of the sink that match the filters")
 	if c.confirm {
-		cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "confirm: do not ask")
+		cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
 	}
 	return cmd
 }

@@ -123,6 +123,6 @@ func describeUnchanged(reason, sink string) string {
 		return "Redis was too slow to find it: run the command again"
 	default:
 		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID: it was delivered or dropped, or never existed; " +
-			"'hubrelay deliveries list " + term.Sanitize(sink) + "' shows these"
+			"see 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
 	}
 }

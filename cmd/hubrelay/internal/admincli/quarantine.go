@@ -181,7 +181,7 @@ func newQuarantineDrop(std term.Streams) *cobra.Command {
 	}
 	f.register(cmd, std)
 	cmd.Flags().BoolVar(&f.all, "all", false, "all entries of the quarantine")
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "confirm: do not ask")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
 	return cmd
 }
 

@@ -51,7 +51,7 @@ once.`,
 	flags.StringSliceVar(&request.EventIDs, "id", nil, "only events with these IDs, at most 1000")
 	flags.BoolVar(&request.FailedOnly, "failed-only", false, "only events that the sink has not accepted")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "only count the events")
-	flags.BoolVarP(&confirmed, "yes", "y", false, "confirm: do not ask")
+	flags.BoolVarP(&confirmed, "yes", "y", false, "do not ask for confirmation")
 	f.register(cmd, std)
 	return cmd
 }

@@ -58,18 +58,18 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 	return h
 }
 
-// EndStoredCooldown ends the pause that the destination asked for, in Redis. This node and others end it when they notice that
-// the sink was resumed.
+// EndStoredCooldown ends the pause that the destination asked for, in Redis. The nodes end it when they notice that the sink was
+// resumed.
 func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {
 	return p.admission.EndStoredCooldown(ctx)
 }
 
-// resumeAttempts ends the pause on this node. Each node also hastens digests, because until now it may have opened some that wait for the
-// end of the pause.
+// resumeAttempts ends the pause on this node. Each node also makes digests due earlier, because it may have opened some that wait
+// for the end of the pause.
 func (p *Pipeline) resumeAttempts(ctx context.Context) error {
 	p.admission.Resume()
-	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 { // its digests wait for the rate, and so for the end of the pause
-		return o.Store.Digests.Hasten(ctx, o.Name, o.Rate.Interval())
+	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 {
+		return o.Store.Digests.SealWithin(ctx, o.Name, o.Rate.Interval())
 	}
 	return nil
 }

@@ -242,7 +242,7 @@ func TestRates_NoBurstAfterCooldown(t *testing.T) {
 	}
 }
 
-// A cooldown that is ended early does not lead to a burst. Ending one that is over changes nothing.
+// Ending a cooldown early causes no burst. Ending one whose time has passed changes nothing.
 func TestRates_EndCooldown(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -75,7 +75,6 @@ func (s *settleStage) settleAttempt(
 func (s *settleStage) settle(
 	ctx context.Context, it *Item, a *history.Attempt, retryAfter time.Duration, err error,
 ) error {
-	repeated := 0 // attempts that the parts of a split delivery repeat
 	switch a.Outcome {
 	case relay.OutcomeDelivered:
 		s.failures.recordSuccess(ctx)
@@ -88,12 +87,9 @@ func (s *settleStage) settle(
 		if err := s.recordFailure(ctx, err); err != nil {
 			return err
 		}
-		// A destination that responds may reject the notifications of one account only. The others need not wait for many retries.
-		splits := it.Record.AttemptCount >= splitAttempts && it.canSplitByAccount() && retryAfter == 0 &&
-			!admission.IndicatesOutage(err)
 		wait, more := s.nextDelay(it, retryAfter)
-		if more && splits { // the parts are due at once, and then have the delays that the whole would have had
-			repeated = 1
+		if more && isSplitEarly(it, retryAfter, err) {
+			it.Record.AttemptCount-- // the parts are due at once, and then have the delays that the whole would have had
 		} else if more {
 			scheduled := s.scheduleRetry(ctx, it, a, wait, err)
 			if scheduled == nil && retryAfter == 0 && admission.IndicatesOutage(err) {
@@ -104,9 +100,6 @@ func (s *settleStage) settle(
 	}
 	if claims, ok := it.Origin.(*claimOrigin); ok {
 		if parts := splitFailed(it.Record, a.Outcome); parts != nil {
-			for _, part := range parts {
-				part.AttemptCount -= repeated
-			}
 			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
 			return s.splitDelivery(ctx, claims, it, parts, err)
 		}
@@ -122,10 +115,12 @@ func (s *settleStage) settle(
 // because a destination that rejects everything for a short time would then get one request for each account.
 const splitAttempts = 2
 
-// canSplitByAccount reports whether the item is a batch or digest with several accounts.
-func (it *Item) canSplitByAccount() bool {
-	_, ok := it.Origin.(*claimOrigin)
-	return ok && it.Record.HasSeveralAccounts()
+// isSplitEarly reports whether a failed batch or digest is split by account before its last attempt. A destination that responds may
+// reject the notifications of one account only, so the others need not wait for many retries.
+func isSplitEarly(it *Item, retryAfter time.Duration, err error) bool {
+	_, isClaimed := it.Origin.(*claimOrigin)
+	return isClaimed && it.Record.AttemptCount >= splitAttempts && it.Record.HasSeveralAccounts() && retryAfter == 0 &&
+		!admission.IndicatesOutage(err)
 }
 
 // splitFailed returns the parts of a batch or digest that get further attempts, or nil if the delivery becomes a dead letter.

@@ -35,11 +35,11 @@ var (
 	//go:embed scripts/digest_seal.lua
 	sealDigestSource string
 
-	//go:embed scripts/digest_hasten.lua
-	hastenDigestsSource string
+	//go:embed scripts/digest_seal_within.lua
+	sealWithinSource string
 
-	addToDigestScript   = redisconn.NewScript(retryQueueSource + addToDigestSource)
-	hastenDigestsScript = redisconn.NewScript(hastenDigestsSource)
+	addToDigestScript = redisconn.NewScript(retryQueueSource + addToDigestSource)
+	sealWithinScript  = redisconn.NewScript(sealWithinSource)
 )
 
 // The keys of [relay.Digest.Shared].
@@ -111,10 +111,10 @@ func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 	return AddedToDigest{Done: true, SealAfter: time.Duration(reply[0]) * time.Millisecond, IsNew: reply[1] == 1}, nil
 }
 
-// Hasten makes the open digests of a sink due after a wait at the latest.
-func (d *Digests) Hasten(ctx context.Context, sink string, wait time.Duration) error {
-	err := hastenDigestsScript.Run(ctx, d.client, []string{DigestsKey(d.keys, sink)}, wait.Milliseconds()).Err()
-	return redisconn.WrapError("hasten digests", err)
+// SealWithin makes the open digests of a sink due after a wait at the latest.
+func (d *Digests) SealWithin(ctx context.Context, sink string, wait time.Duration) error {
+	err := sealWithinScript.Run(ctx, d.client, []string{DigestsKey(d.keys, sink)}, wait.Milliseconds()).Err()
+	return redisconn.WrapError("seal digests earlier", err)
 }
 
 // OpenDigest is a digest that is not sealed yet.

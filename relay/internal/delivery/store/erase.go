@@ -97,7 +97,7 @@ func (r *Record) eraseAccount(account string, until time.Time) bool {
 	return true
 }
 
-// newStandIn returns a notification with what a digest contains about the notifications that it does not list.
+// newStandIn returns a notification for the unlisted ones of a digest. It has only the values that the digest has for all.
 func newStandIn(d *relay.Digest, cursor string) Notification {
 	topic := slices.Sorted(maps.Keys(d.Topics))[0]
 	none, clusters := []string{}, []string{}

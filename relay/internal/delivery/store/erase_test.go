@@ -15,11 +15,11 @@ func TestRecord_EraseAccountFromDigest(t *testing.T) {
 		return Notification{ID: NewDeliveryID(stored), Topic: "a.b", Hub: "h", Account: account, Data: "secret of " + account}
 	}
 	for name, tt := range map[string]struct {
-		list    []Notification
-		count   int
-		shared  map[string]string
-		count2  int
-		account string // of the notification that is left, or "none"
+		list      []Notification
+		count     int
+		shared    map[string]string
+		wantCount int
+		account   string // of the notification that is left, or "none"
 	}{
 		"others are listed":      {[]Notification{of("acme"), of("other")}, 2, nil, 1, "other"},
 		"others are counted":     {[]Notification{of("acme"), of("acme")}, 7, map[string]string{"hub": "h"}, 5, ""},
@@ -35,8 +35,8 @@ func TestRecord_EraseAccountFromDigest(t *testing.T) {
 		if want := tt.list[0].Account == "acme"; changed != want {
 			t.Errorf("%s: got changed %t, want %t", name, changed, want)
 		}
-		if r.Digest.Count != tt.count2 || r.Digest.Topics["a.b"] != tt.count2 {
-			t.Errorf("%s: got count %d and topics %v, want %d", name, r.Digest.Count, r.Digest.Topics, tt.count2)
+		if r.Digest.Count != tt.wantCount || r.Digest.Topics["a.b"] != tt.wantCount {
+			t.Errorf("%s: got count %d and topics %v, want %d", name, r.Digest.Count, r.Digest.Topics, tt.wantCount)
 		}
 		if tt.account == "none" {
 			if len(r.Notifications) != 0 {
@@ -55,7 +55,7 @@ func TestRecord_EraseAccountFromDigest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if decoded, err := DecodeRecord(text); err != nil || decoded.Digest.Count != tt.count2 || len(decoded.Notifications) != 1 {
+		if decoded, err := DecodeRecord(text); err != nil || decoded.Digest.Count != tt.wantCount || len(decoded.Notifications) != 1 {
 			t.Errorf("%s: got %+v, %v", name, decoded, err)
 		}
 	}

@@ -29,8 +29,8 @@ const hubKeyPrefix = "hub:"
 func (o Ordering) IsOrdered() bool { return o == OrderingHub || o == OrderingContainer }
 
 // Key returns the ordering key of a notification. Notifications with the same key are delivered one after the other.
-// The key is empty if there is no order. The key of a container includes the account: otherwise an account could delay the events of
-// another by naming its container.
+// The key is empty if there is no order. The key of a container includes the account. Otherwise an account could delay the
+// events of another by naming its container.
 func (o Ordering) Key(n relay.Notification) string {
 	switch o {
 	case OrderingContainer:

@@ -79,8 +79,7 @@ func (r *Rates) Charge(ctx context.Context, name string, l RateLimit, n int) err
 	return nil
 }
 
-// Cooldown stops all attempts of a rate on all nodes for a time. Nodes learn it from [Rates.Take] and
-// [Retries.Poll].
+// Cooldown stops all attempts of a rate on all nodes for a time. Nodes learn it from [Rates.Take] and [Retries.Poll].
 func (r *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait time.Duration) error {
 	keys := []string{RateKey(r.keys, name)}
 	err := cooldownScript.Run(ctx, r.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
