@@ -97,6 +97,7 @@ func (r *reclaimer) reclaimIdle() {
 func (r *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamState {
 	due := make([]*streamState, 0, len(streams))
 	for _, st := range streams {
+		st.releases = st.countReleases()
 		// This consumer's pending entries come first, including the ones it released.
 		if !st.reclaimAt.After(now) && st.readPosition() == newEntries && st.topic.hasSpace() {
 			due = append(due, st)
@@ -131,7 +132,10 @@ func (r *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
 			continue
 		}
 		if n := st.countNew(ids); n > 0 {
-			cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entry_count", n)
+			// This consumer's own entries are idle as well if they were released during the search.
+			if !st.hasReleasedSince(st.releases) {
+				cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entry_count", n)
+			}
 			st.restartPending() // the reader reads them in order, and not more than memory allows
 			st.topic.wakeReaders()
 		}

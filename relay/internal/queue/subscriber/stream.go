@@ -99,6 +99,7 @@ type streamState struct {
 	// The following fields belong to the reclaimer.
 	cursor    string    // of XAUTOCLAIM
 	reclaimAt time.Time // time of the next search for idle entries
+	releases  int       // countReleases before the search
 }
 
 func newStreamState(name string, t *topicQueue) *streamState {
