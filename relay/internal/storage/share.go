@@ -16,6 +16,8 @@ const (
 	recentDecay = 1 - 1.0/600
 	// quietReserve is the part of the memory above the limit that quiet publishers may use while the storage is full.
 	quietReserve = 0.5
+	// eventReserve is the part of the memory above the limit that events may use, and tokens and other requests may not.
+	eventReserve = quietReserve / 2
 	// forgetBelow is the number of recent bytes below which a publisher is removed.
 	forgetBelow = 100
 )
@@ -28,9 +30,11 @@ type roomShares struct {
 	isFull     bool
 	room       float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
 	allRoom    float64 // bytes until the end of the reserve
+	eventRoom  float64 // bytes of allRoom that only events may use
 	recent     float64 // bytes of recent requests of all publishers, also of rejected ones
 	publishers map[string]*usage
-	small      map[string]int64 // bytes of small requests since the last measurement
+	small      map[string]int64 // bytes of small requests since the last measurement, by owner
+	allSmall   float64          // bytes of small requests since the last measurement
 }
 
 // usage counts the bytes that a publisher has sent.
@@ -46,11 +50,12 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 	s.hasLimit, s.isFull = maxMemory > 0, isFull
 	s.room = limit - used
 	s.allRoom = s.room + (maxMemory-limit)*quietReserve
+	s.eventRoom = (maxMemory - limit) * eventReserve
 	if isFull {
 		s.room = s.allRoom
 	}
 	s.recent *= recentDecay
-	clear(s.small)
+	s.resetSmallLocked()
 	for name, u := range s.publishers {
 		u.interval, u.recent = 0, u.recent*recentDecay
 		if u.recent < forgetBelow {
@@ -63,10 +68,15 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 func (s *roomShares) resetUsage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	clear(s.small)
+	s.resetSmallLocked()
 	for _, u := range s.publishers {
 		u.interval = 0
 	}
+}
+
+func (s *roomShares) resetSmallLocked() {
+	clear(s.small)
+	s.allSmall = 0
 }
 
 // mayPublish reports whether a publisher may store anything.
@@ -80,8 +90,8 @@ func (s *roomShares) isQuietLocked(u *usage) bool {
 	return u == nil || u.recent*float64(len(s.publishers))*quietDivisor <= s.recent
 }
 
-// countSmall counts bytes of a small request, and reports whether the small requests of an owner have taken few bytes since the
-// last measurement.
+// countSmall counts bytes of a small request, and reports whether the small requests of its owner and of all owners have taken
+// few bytes since the last measurement. An identity provider may choose many accounts.
 func (s *roomShares) countSmall(name string, bytes int64) (isFew bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -89,13 +99,14 @@ func (s *roomShares) countSmall(name string, bytes int64) (isFew bool) {
 		s.small = make(map[string]int64)
 	}
 	s.small[name] += bytes
-	return s.small[name] <= maxSmallBytes
+	s.allSmall += float64(bytes)
+	return s.small[name] <= maxSmallBytes && (!s.hasLimit || s.allSmall <= s.room/roomDivisor)
 }
 
 // takeRoom reports whether a publisher may store bytes, and counts them. The first request of an interval may use all of the
 // room, and a quiet publisher also the reserve. Otherwise large requests would be impossible, and publishing would stop
-// before the limit.
-func (s *roomShares) takeRoom(name string, bytes float64) bool {
+// before the limit. Part of the reserve is only for events.
+func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	u := s.publishers[name]
@@ -107,18 +118,21 @@ func (s *roomShares) takeRoom(name string, bytes float64) bool {
 		s.publishers[name] = u
 	}
 	isQuiet := s.isQuietLocked(u)
-	share := s.room / roomDivisor
+	share, rest := s.room/roomDivisor, s.allRoom
+	if !isEvent {
+		rest -= s.eventRoom
+	}
 	switch {
 	case !s.hasLimit:
 		share = math.Inf(1)
 	case isQuiet:
-		share = u.interval + s.allRoom
+		share = u.interval + rest
 	case u.interval == 0:
 		share = s.room
 	}
 	u.recent += bytes
 	s.recent += bytes
-	if s.isFull && !isQuiet || u.interval+bytes > share || s.hasLimit && bytes > s.allRoom {
+	if s.isFull && !isQuiet || u.interval+bytes > share || s.hasLimit && bytes > rest {
 		return false
 	}
 	s.room -= bytes
@@ -140,7 +154,11 @@ func (m *Monitor) CheckPublisher(name string) error {
 // exceed a quarter of the room that is left, together with those since the last measurement. The first request since then, and
 // the requests of a quiet publisher, may exceed it. Copies for sinks do not count.
 func (m *Monitor) TakeRoom(name string, bytes int64) error {
-	if m.shares.takeRoom(name, float64(bytes)) {
+	return m.takeRoom(name, bytes, true)
+}
+
+func (m *Monitor) takeRoom(name string, bytes int64, isEvent bool) error {
+	if m.shares.takeRoom(name, float64(bytes), isEvent) {
 		return nil
 	}
 	if err := m.Check(); err != nil {
@@ -152,18 +170,19 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 const (
 	// smallBytes is the size from which the data of a request counts before the storage is full.
 	smallBytes = 4 << 10
-	// maxSmallBytes is the number of bytes of smaller requests per owner and second that do not count. It is more than the default
-	// quota of requests allows an account with usual tokens.
+	// maxSmallBytes is the number of bytes of smaller requests per owner and second that do not count, while all owners together
+	// use at most a quarter of the room. It is more than the default quota of requests allows an account with usual tokens.
 	maxSmallBytes = 256 << 10
 )
 
 // TakeRoomForRequest is TakeRoom for a request that publishes nothing, such as one for a token or a migration. A few small ones count
-// only while the storage is full, because an account that stores no events would lower the average of the publishers.
+// only while the storage is full, because an account that stores no events would lower the average of the publishers. The last
+// half of what quiet publishers may use of a full storage is for events.
 func (m *Monitor) TakeRoomForRequest(name string, bytes int64) error {
 	if bytes < smallBytes && m.shares.countSmall(name, bytes) && m.Check() == nil {
 		return nil
 	}
-	return m.TakeRoom(name, bytes)
+	return m.takeRoom(name, bytes, false)
 }
 
 func newShareError() *relay.Error {

@@ -97,7 +97,7 @@ func TestMonitor_TakeRoomForLargeRequests(t *testing.T) {
 func TestMonitor_TakeRoomForRequest(t *testing.T) {
 	t.Parallel()
 	r := newShareRig(t, testMemory*8/10, testMemory)
-	for i := range 1000 {
+	for i := range 100 {
 		if err := r.m.TakeRoomForRequest(strconv.Itoa(i), smallBytes-1); err != nil {
 			t.Fatal(err)
 		}
@@ -130,6 +130,30 @@ func TestMonitor_TakeRoomForRequest(t *testing.T) {
 	}
 	if !rejectsFlood() {
 		t.Error("small tokens have no limit in a full storage")
+	}
+}
+
+// Tokens of many accounts fill the storage only up to the reserve for events.
+func TestMonitor_TakeRoomForRequestsOfManyAccounts(t *testing.T) {
+	t.Parallel()
+	r := newShareRig(t, testMemory*8/10, testMemory)
+	r.store("publisher", 1<<20)
+	for second := range 10 {
+		for i := range 500 {
+			account := strconv.Itoa(second*1000 + i)
+			for range maxSmallBytes / smallBytes / 4 {
+				if r.m.TakeRoomForRequest(account, smallBytes-1) == nil {
+					r.memory.Used += smallBytes - 1
+				}
+			}
+		}
+		r.m.Measure(t.Context())
+	}
+	if err := r.m.TakeRoomForRequest("token", smallBytes-1); err == nil {
+		t.Error("tokens of many accounts have no limit")
+	}
+	if !r.store("quiet", 64<<10) {
+		t.Error("tokens of many accounts have used the reserve for events")
 	}
 }
 
