@@ -26,7 +26,7 @@ func withServer(t *testing.T, settings string) (d *daemon, dir string) {
 	if err := os.MkdirAll(home, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, home, "instance.json", `{"command": ["/bin/sh", "-c", "while :; do date > ran; sleep 0.1; done"]}`)
+	writeFile(t, home, "instance.json", `{"command": ["/bin/sh", "-c", "while date > ran; do sleep 0.1; done", "`+home+`"]}`)
 	writeFile(t, dir, "inventory.yaml", inventoryWith(dir, "one"))
 	return serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: `data_dir: data`}.renderYAML()+settings+
 		"migration: {driver: {command: ['builtin:directory']}, inventory_file: inventory.yaml}\n")), dir

@@ -102,7 +102,7 @@ func (m *migrations) instance() {
 		writeFile(m.t, data, name, string(content))
 	}
 	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c `+
-		`'while date +%%s%%N >> volumes/beat/at; do sleep 0.02; done'; `+ // ends when the test has removed the directory
+		`'while date +%%s%%N >> volumes/beat/at; do sleep 0.02; done' %[1]s; `+ // the last argument is for killAgents
 		`[ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
 	text, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", command}})
 	if err != nil {
@@ -132,14 +132,19 @@ func checksums(t *testing.T, dir string) map[string]string {
 	return sums
 }
 
-// killAgents kills the agents of the instances below a directory.
+// killAgents kills the agents of the instances below a directory, and the commands that name it.
 func killAgents(t *testing.T, dir string) {
 	t.Helper()
-	for pid, args := range processes(t) {
-		if strings.Contains(args, dir) {
-			_ = syscall.Kill(pid, syscall.SIGKILL)
+	testkit.WaitFor(t, "the agents to end", func() bool {
+		ended := true
+		for pid, args := range processes(t) {
+			if strings.Contains(args, dir) { // an agent may have started a command meanwhile
+				_ = syscall.Kill(pid, syscall.SIGKILL)
+				ended = false
+			}
 		}
-	}
+		return ended
+	})
 }
 
 // processes returns the command lines of all processes.

@@ -17,7 +17,15 @@ const (
 	checkInterval = time.Second
 	// maxFileBytes is the maximum size of a file.
 	maxFileBytes = 1 << 20
+	// readTimeout is the maximum time to read a file. A file system on a network may not respond.
+	readTimeout = time.Second
 )
+
+// hangingReads contains the names of the files whose read has exceeded readTimeout. Each has one goroutine until the read ends.
+var hangingReads sync.Map
+
+// errHanging is the error of a read that takes too long.
+var errHanging = errors.New("cannot be read: the file system does not respond")
 
 // Value is a value in a file, such as a secret, that is reloaded when the file changes. It is safe for concurrent
 // use.
@@ -35,14 +43,52 @@ type Value[T any] struct {
 	lastProblem string      // the error of the current content; empty if the content is valid
 }
 
-// ReadFile reads a regular file of at most 1 MiB. It rejects other files, such as pipes, because they may never end.
+// ReadFile reads a regular file of at most 1 MiB, within a second. It rejects other files, such as pipes, because they may never
+// end.
 func ReadFile(name string) ([]byte, error) {
 	_, data, err := readFile(name)
 	return data, err
 }
 
-// readFile calls Stat before it reads, so the next check detects a change made in between.
+// fileContent is the result of a read.
+type fileContent struct {
+	info os.FileInfo
+	data []byte
+	err  error
+}
+
 func readFile(name string) (os.FileInfo, []byte, error) {
+	c := readWithin(readTimeout, name, func() fileContent {
+		info, data, err := readFileNow(name)
+		return fileContent{info, data, err}
+	})
+	return c.info, c.data, c.err
+}
+
+// readWithin calls read with a time limit.
+func readWithin(timeout time.Duration, name string, read func() fileContent) fileContent {
+	if _, isHanging := hangingReads.Load(name); isHanging {
+		return fileContent{err: errHanging}
+	}
+	done := make(chan fileContent, 1)
+	go func() { done <- read() }()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	select {
+	case c := <-done:
+		return c
+	case <-timer.C:
+	}
+	hangingReads.Store(name, true)
+	go func() {
+		<-done
+		hangingReads.Delete(name)
+	}()
+	return fileContent{err: errHanging}
+}
+
+// readFileNow calls Stat before it reads, so the next check detects a change made in between.
+func readFileNow(name string) (os.FileInfo, []byte, error) {
 	// Without O_NONBLOCK, opening a pipe blocks until it has a writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

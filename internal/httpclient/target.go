@@ -66,6 +66,15 @@ func (t *Target) Hash() string {
 // Secrets returns the secret parts of the URL.
 func (t *Target) Secrets() redact.Secrets { return t.secrets }
 
+// SecretsOfURL returns the parts of a URL that may be credentials, which its server may repeat. An invalid URL has none.
+func SecretsOfURL(text string) redact.Secrets {
+	u, err := url.Parse(text)
+	if err != nil {
+		return redact.Secrets{}
+	}
+	return redact.New(secretParts(u)...)
+}
+
 // secretParts returns the parts of a URL that may be credentials.
 func secretParts(u *url.URL) []string {
 	parts := []string{u.RawQuery, u.EscapedPath(), u.Path}

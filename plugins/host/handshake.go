@@ -212,11 +212,11 @@ func (s *pluginSession) startError(ctx context.Context, err error) error {
 	case said && !isHandshake(parts):
 		return fmt.Errorf("the plugin wrote %q to its standard output instead of the handshake "+
 			"(1|1|unix|…|grpc): print nothing before it",
-			relay.Truncate(strings.ToValidUTF8(line, "�"), 80))
+			s.output.secrets.Prefix(line, 80))
 	case said && parts[1] != strconv.Itoa(wire.Version):
 		return fmt.Errorf("the plugin has version %s of the protocol and this relay version %d: build it with "+
 			"the SDK of this version",
-			relay.Truncate(parts[1], 20), wire.Version)
+			s.output.secrets.Prefix(parts[1], 20), wire.Version)
 	}
 	late := ctx.Err() != nil
 	if !late {

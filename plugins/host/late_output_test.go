@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redact"
 )
 
 // hesitant is a log that delays its first line until the channel is closed.
@@ -39,7 +41,7 @@ func TestPluginProcess_LogsOutputReadAfterExit(t *testing.T) {
 					`echo first `+stream+`; echo second `+stream+`; until [ -e "$1" ]; do sleep 0.01; done; echo no `+
 						`database `+stream,
 					"sh", read),
-				output: newOutput(slog.New(slog.NewTextHandler(log, nil)), func(Event) {}), exited: make(chan struct{}),
+				output: newOutput(slog.New(slog.NewTextHandler(log, nil)), redact.Secrets{}, func(Event) {}), exited: make(chan struct{}),
 			}
 			log.until = func() {
 				if err := os.WriteFile(read, nil, 0o600); err != nil {

@@ -4,7 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redact"
 )
 
 // The defaults of [Options].
@@ -60,6 +63,20 @@ type Options struct {
 	HealthInterval, HealthTimeout time.Duration
 	Backoff, MaxBackoff           time.Duration
 	SocketRoot                    string // parent of the socket directories
+}
+
+// minSecretLength is the minimum length of a secret in Env in bytes. Shorter values are words, such as log levels.
+const minSecretLength = 8
+
+// secrets returns the values in Env that may be secrets: long ones that are no paths.
+func (o *Options) secrets() (secrets redact.Secrets) {
+	for _, entry := range o.Env {
+		name, value, _ := strings.Cut(entry, "=")
+		if len(value) >= minSecretLength && value[0] != '/' && name != RelayVariable {
+			secrets = secrets.With(value)
+		}
+	}
+	return secrets
 }
 
 // Event is an event of a plugin, for metrics.

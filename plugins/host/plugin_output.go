@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -32,6 +33,7 @@ const (
 // pluginOutput writes what a plugin prints into the daemon's log. It may be used concurrently.
 type pluginOutput struct {
 	log     *slog.Logger
+	secrets redact.Secrets // which lines must not contain
 	observe func(Event)
 	now     func() time.Time
 
@@ -42,9 +44,9 @@ type pluginOutput struct {
 	isPanic  bool   // last line reports a panic
 }
 
-func newOutput(log *slog.Logger, observe func(Event)) *pluginOutput {
+func newOutput(log *slog.Logger, secrets redact.Secrets, observe func(Event)) *pluginOutput {
 	limiter := rate.NewLimiter(linesPerSecond, linesAtOnce)
-	return &pluginOutput{log: log, observe: observe, now: time.Now, limiter: limiter}
+	return &pluginOutput{log: log, secrets: secrets, observe: observe, now: time.Now, limiter: limiter}
 }
 
 // copyLines logs lines until r ends. The buffer size of r limits a line.
@@ -75,6 +77,7 @@ func (o *pluginOutput) Write(text []byte) (int, error) {
 }
 
 func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
+	text = []byte(o.secrets.Text(string(text)))
 	dropped, ok := o.allowLine(len(text))
 	if cut || !ok {
 		o.observe(EventOutputCut)

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redact"
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 )
 
 func newTestOutput(log *bytes.Buffer, cut *int) *pluginOutput {
@@ -18,9 +21,27 @@ func newTestOutput(log *bytes.Buffer, cut *int) *pluginOutput {
 			}
 			return a
 		},
-	})), func(Event) { *cut++ })
+	})), redact.New("hunter2-secret"), func(Event) { *cut++ })
 	o.now = func() time.Time { return time.Unix(1_800_000_000, 0) }
 	return o
+}
+
+// The environment of a plugin may contain secrets, which a plugin prints by mistake.
+func TestPluginOutput_Secrets(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	var cut int
+	o := newTestOutput(&log, &cut)
+	for _, line := range []string{"TOKEN=hunter2-secret", `{"` + wire.LogMessage + `":"x","token":"hunter2-secret"}`} {
+		o.logLine([]byte(line), "stderr", false)
+	}
+	if text := log.String() + o.takeLastLine(); strings.Contains(text, "hunter2") || strings.Count(text, "(redacted)") != 3 {
+		t.Errorf("got %s", text)
+	}
+	options := Options{Env: []string{"TOKEN=hunter2-secret", "LEVEL=debug", "HOME=/home/relay", RelayVariable + "=0123456789"}}
+	if got := options.secrets().Text("hunter2-secret debug /home/relay 0123456789"); got != "(redacted) debug /home/relay 0123456789" {
+		t.Errorf("got %q", got)
+	}
 }
 
 func TestPluginOutput_Lines(t *testing.T) {

@@ -20,8 +20,8 @@ func (c *Config) parseHeaders() (http.Header, error) {
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if !httpclient.IsToken(name) {
 			errs = append(errs, &relay.FieldError{
-				Field: "headers", Problem: fmt.Sprintf("contains %q, which is not a valid header name",
-					relay.Truncate(name, 60)),
+				Field: "headers", Problem: fmt.Sprintf("contains a name that begins with %q and is not a valid header name",
+					relay.Truncate(validPrefix(name), 60)),
 			})
 			continue
 		}
@@ -36,6 +36,16 @@ func (c *Config) parseHeaders() (http.Header, error) {
 		return nil, errors.Join(errs...)
 	}
 	return h, nil
+}
+
+// validPrefix returns the part of a name before a character that is invalid in header names. The rest may be a value.
+func validPrefix(name string) string {
+	for i := range name {
+		if !httpclient.IsToken(name[:i+1]) {
+			return name[:i]
+		}
+	}
+	return name
 }
 
 func headerProblem(canonical, value string, twice bool) string {

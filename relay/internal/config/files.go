@@ -113,6 +113,9 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 	}
 	info, err := os.Stat(name)
 	switch {
+	case err != nil && takesSecretFile(f.name) && isUnlikelyFileName(v.Text):
+		c.ErrorAt(v.At, path, "names no file that can be read", "set the name of a file, not the secret; names are relative to the directory of the configuration file")
+		return nil, false
 	case err != nil:
 		hint := ""
 		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
@@ -133,8 +136,7 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 			return nil, false
 		}
 	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && !isCertificate(f.name) && !isInventory(f.name) &&
-		!isTemplate(f.name) {
+	if info.Mode().IsRegular() && info.Mode().Perm()&0o004 != 0 && takesSecretFile(f.name) {
 		c.Warnings = append(c.Warnings,
 			c.Problem(v.At, path, name+" can be read by every user of this machine", "chmod 600 it"))
 	}
@@ -142,6 +144,14 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 		name = abs
 	}
 	return name, true
+}
+
+// takesSecretFile reports whether key takes the name of a file with a secret.
+func takesSecretFile(key string) bool { return !isCertificate(key) && !isInventory(key) && !isTemplate(key) }
+
+// isUnlikelyFileName reports whether text is probably the secret itself, which errors must not contain.
+func isUnlikelyFileName(text string) bool {
+	return strings.Contains(text, "://") || !strings.ContainsAny(text, "/.")
 }
 
 func isInventory(key string) bool { return key == "inventory_file" }

@@ -58,6 +58,7 @@ type Options struct {
 // Verifier asks the endpoint. It may be used concurrently.
 type Verifier struct {
 	opts           Options
+	urlSecrets     redact.Secrets // parts of the URL, which the endpoint may repeat
 	client         *http.Client
 	now            func() time.Time
 	unavailableLog *logsample.Limiter
@@ -77,7 +78,7 @@ func NewVerifier(o Options) *Verifier {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &Verifier{
-		opts: o, client: client, now: time.Now,
+		opts: o, urlSecrets: httpclient.SecretsOfURL(o.URL), client: client, now: time.Now,
 		unavailableLog: logsample.New(maxLogged, logInterval, nil), pending: newPendingRequests(o.Timeout),
 		cache: newDecisionCache(),
 	}
@@ -201,7 +202,7 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	req.Header.Set("Content-Type", "application/json")
 	res, err := v.client.Do(req)
 	if err != nil {
-		return nil, redact.New(credential).Error(httpclient.WithoutURL(err))
+		return nil, v.urlSecrets.With(credential).Error(httpclient.WithoutURL(err))
 	}
 	defer func() { _ = res.Body.Close() }()
 	switch res.StatusCode {
@@ -218,9 +219,11 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	var a response
 	if err := json.Unmarshal(text, &a); err != nil {
 		// The error may quote the response, which may repeat the credential.
-		return nil, fmt.Errorf("the response is not valid: %w", redact.New(credential).Error(err))
+		return nil, fmt.Errorf("the response is not valid: %w", v.urlSecrets.With(credential).Error(err))
 	}
-	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) {
+	// Names are not secret.
+	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) ||
+		strings.Contains(a.Name, credential) {
 		return nil, errors.New("the response has no usable name")
 	}
 	latest := started.Add(maxLifetime)

@@ -145,11 +145,11 @@ func (k *RemoteKeys) fetchKeys() error {
 func (k *RemoteKeys) downloadKeys() (*jose.JSONWebKeySet, error) {
 	res, err := k.client.Get(k.url)
 	if err != nil {
-		return nil, httpclient.WithoutURL(err)
+		return nil, httpclient.SecretsOfURL(k.url).Error(httpclient.WithoutURL(err)) // the server may repeat them
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the URL of the JWKS responded with %s", res.Status)
+		return nil, fmt.Errorf("the URL of the JWKS responded with status %d", res.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxKeySet))
 	if err != nil {
