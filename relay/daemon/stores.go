@@ -38,8 +38,15 @@ type stores struct {
 	monitor    *storage.Monitor
 }
 
+// heldTokensShare is the part of the memory of Redis that the tokens of the open event streams of one owner and node may take.
+const heldTokensShare = 16
+
 func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 	keys := c.Keys()
+	monitor := storage.NewMonitor(storage.Options{
+		Read: d.memoryReader(c), Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
+		Observer: d.metrics,
+	})
 	return &stores{
 		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
 		queues: queue.NewStore(c, keys), deliveries: store.NewReplicated(c, keys),
@@ -47,13 +54,11 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		tokens: auth.NewTokenStore(auth.TokenOptions{
 			Client: c.Commands(), Key: keys.Token, Changes: keys.TokenChanges(),
 			TTL: d.cfg.Auth.TokenTTL, StreamTTL: d.cfg.Auth.StreamTTL,
+			MaxHeldBytes: func() int64 { return monitor.MaxMemory() / heldTokensShare },
 		}),
 		changes: forward.NewChangeStore(c.Commands(), keys, d.log.With("component", "forward auth")),
 		history: history.NewStore(c, keys),
-		monitor: storage.NewMonitor(storage.Options{
-			Read: d.memoryReader(c), Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
-			Observer: d.metrics,
-		}),
+		monitor: monitor,
 	}
 }
 

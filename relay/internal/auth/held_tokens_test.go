@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -121,6 +122,47 @@ func TestKeepAlive_EndsEarlierStream(t *testing.T) {
 }
 
 // Without Pub/Sub, a node learns of a later stream and of a consumed token when it renews.
+// One owner cannot fill Redis with tokens that its streams keep alive.
+func TestKeepAlive_LimitsBytesPerOwner(t *testing.T) {
+	t.Parallel()
+	tokens, _, _ := newTestStore(t, time.Minute)
+	long := Grant{KeyName: "long", Hub: "h", Stream: strings.Repeat("<", 2000)}
+	tokens.opts.MaxHeldBytes = func() int64 { return 3 * 2900 }
+	open := func(g Grant) (*Hold, error) {
+		t.Helper()
+		token, err := tokens.Issue(t.Context(), g, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tokens.KeepAlive(t.Context(), token, func() {})
+	}
+	var holds []*Hold
+	for range 3 {
+		h, err := open(long)
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds = append(holds, h)
+	}
+	if _, err := open(long); !errors.Is(err, ErrTooManyHeld) {
+		t.Errorf("got %v, want %v", err, ErrTooManyHeld)
+	}
+	if _, err := open(Grant{KeyName: "other", Hub: "h"}); err != nil {
+		t.Errorf("another owner: got %v", err)
+	}
+	holds[0].Release()
+	last, err := open(long)
+	if err != nil {
+		t.Fatalf("after the end of a stream: got %v", err)
+	}
+	for _, h := range append(holds[1:], last) {
+		h.Release()
+	}
+	if n := tokens.holds.bytes["key long"]; n != 0 {
+		t.Errorf("got %d bytes without a stream, want 0", n)
+	}
+}
+
 func TestRenewAll_EndsStreams(t *testing.T) {
 	t.Parallel()
 	first, client, _ := newTestStore(t, time.Minute)

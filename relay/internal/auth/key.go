@@ -84,14 +84,16 @@ func (k *Key) markUsed(now time.Time) {
 
 // Owner returns the name under which memory and storage are limited: the account, or the key if it has none. Credentials of
 // another system without an account share one name, because their issuer can issue any number of them.
-func (k *Key) Owner() string {
+func (k *Key) Owner() string { return ownerOf(k.AccountID, k.Name, k.External) }
+
+func ownerOf(account, keyName string, isExternal bool) string {
 	switch {
-	case k.AccountID != "" && k.AccountID != Wildcard:
-		return "account " + k.AccountID
-	case k.External && k.AccountID == "":
+	case account != "" && account != Wildcard:
+		return "account " + account
+	case isExternal && account == "":
 		return "credentials without an account"
 	}
-	return "key " + k.Name
+	return "key " + keyName
 }
 
 // CanReadHub reports whether the key may read hub.

@@ -26,6 +26,8 @@ var (
 	ErrTokenUnknown = errors.New("the token is not known, has expired or was used already")
 	// ErrKeyExpired is returned if the key expired before a token was issued.
 	ErrKeyExpired = errors.New("the key has expired")
+	// ErrTooManyHeld is returned if the tokens of the open event streams of an owner would take too much memory in Redis.
+	ErrTooManyHeld = errors.New("the tokens of the open streams take too much memory")
 	// ErrUnavailable is returned if Redis did not respond. It is then unknown whether the token was consumed.
 	ErrUnavailable = errors.New("the token store cannot be reached")
 )
@@ -121,7 +123,7 @@ type TokenStore struct {
 	holds heldTokens
 }
 
-// TokenOptions are the settings of a [TokenStore]. All fields are required.
+// TokenOptions are the settings of a [TokenStore]. All fields except MaxHeldBytes are required.
 type TokenOptions struct {
 	// Client must not retry commands (MaxRetries -1), because a retried Consume would not find the token.
 	Client redis.UniversalClient
@@ -133,18 +135,38 @@ type TokenOptions struct {
 	TTL time.Duration
 	// StreamTTL is the maximum age of a token that event streams keep alive, from the first stream on.
 	StreamTTL time.Duration
+	// MaxHeldBytes returns the maximum memory in Redis, in bytes, for the tokens of one owner that event streams of this node keep
+	// alive. 0 means no limit, and so does nil.
+	MaxHeldBytes func() int64
 }
 
 // NewTokenStore returns a store. It does not use Redis yet.
 func NewTokenStore(o TokenOptions) *TokenStore {
 	return &TokenStore{
 		opts: o, now: time.Now,
-		holds: heldTokens{byKey: make(map[string]*Hold), wake: make(chan struct{}, 1)},
+		holds: heldTokens{
+			byKey: make(map[string]*Hold), bytes: make(map[string]int64), wake: make(chan struct{}, 1),
+		},
 	}
 }
 
 // tokenOverhead is about the number of bytes in Redis for a token, without its grant.
 const tokenOverhead = 256
+
+// storedSize returns about the number of bytes in Redis for a token with a value. Allocators round up.
+func storedSize(value string) int64 { return int64(tokenOverhead + len(value) + len(value)/4) }
+
+// encodeGrant does not escape <, > and &, which would take six bytes each.
+func encodeGrant(g *Grant) (string, error) {
+	var b strings.Builder
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(g)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
+// Owner returns the name under which memory and storage are limited. See [Key.Owner].
+func (g *Grant) Owner() string { return ownerOf(g.Account, g.KeyName, g.External) }
 
 // Issue stores the grant with a new random token (32 bytes, base64url) and returns the token. The token lives for the
 // TTL of the store, but not longer than the key. takeRoom gets about the number of bytes to store. Its error is returned, and
@@ -157,12 +179,12 @@ func (t *TokenStore) Issue(ctx context.Context, g Grant, takeRoom func(bytes int
 	if ttl < time.Millisecond {
 		return "", fmt.Errorf("issue a token for the key %q: %w", g.KeyName, ErrKeyExpired)
 	}
-	value, err := json.Marshal(g)
+	value, err := encodeGrant(&g)
 	if err != nil {
 		return "", fmt.Errorf("encode the grant of the key %q: %w", g.KeyName, err)
 	}
 	if takeRoom != nil {
-		if err := takeRoom(int64(tokenOverhead + len(value) + len(value)/4)); err != nil { // allocators round up
+		if err := takeRoom(storedSize(value)); err != nil {
 			return "", err
 		}
 	}

@@ -154,7 +154,7 @@ func TestCleanToken(t *testing.T) {
 // A token counts with its size in JSON, where a byte of a name can become six.
 func TestTokens_IssueTakesRoom(t *testing.T) {
 	t.Parallel()
-	names := strings.Repeat("<", 1000)
+	names := strings.Repeat("\x01", 1000)
 	errFull := errors.New("full")
 	taken := int64(0)
 	tokens := NewTokenStore(TokenOptions{TTL: time.Minute})

@@ -147,7 +147,9 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 }
 
 // takesSecretFile reports whether key takes the name of a file with a secret.
-func takesSecretFile(key string) bool { return !isCertificate(key) && !isInventory(key) && !isTemplate(key) }
+func takesSecretFile(key string) bool {
+	return !isCertificate(key) && !isInventory(key) && !isTemplate(key)
+}
 
 // isUnlikelyFileName reports whether text is probably the secret itself, which errors must not contain.
 func isUnlikelyFileName(text string) bool {

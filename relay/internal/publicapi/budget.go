@@ -55,8 +55,8 @@ const (
 	maxReopened = 10_000
 )
 
-// takeReopening counts an event stream that is opened with a token, because each time all nodes are notified. It returns
-// 429.rate-limiting for a token that opens too many.
+// takeReopening counts a stream that is opened with a token. Each time an event stream notifies all nodes, and a rejected websocket
+// leaves its token valid. It returns 429.rate-limiting for a token that opens too many.
 func (a *API) takeReopening(w http.ResponseWriter, token string) *relay.Error {
 	wait := a.reopened.Take(token)
 	if wait == 0 {
@@ -64,5 +64,5 @@ func (a *API) takeReopening(w http.ResponseWriter, token string) *relay.Error {
 	}
 	setRetryAfter(w, wait)
 	return relay.NewError(relay.CodeRateLimiting,
-		"this token opens event streams too often; wait before you reconnect").WithExtra("per", "token")
+		"this token opens streams too often; wait before you reconnect").WithExtra("per", "token")
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
@@ -214,4 +215,26 @@ func TestBudget_ReopenedStreams(t *testing.T) {
 	if a := open(f.token()); a.status != 200 {
 		t.Errorf("another token: got %d %s, want 200", a.status, a.body)
 	}
+}
+
+// A rejected websocket leaves its token valid, so one token could make the relay parse patterns in a loop.
+func TestBudget_RejectedWebsockets(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	list := strings.TrimSuffix(strings.Repeat("*c*o*n*,", maxWildcards/4+1), ",")
+	request := handshake(pathNotifications + "?topics=" + list + "&token=" + f.token())
+	for range 2 * reopenBurst {
+		a := f.raw(request)
+		switch code, _, _ := a.envelope(t); code {
+		case string(relay.CodeInvalidArgument):
+			if !strings.Contains(string(a.body), "at most 256 are allowed") {
+				t.Fatalf("got %s", a.body)
+			}
+		case string(relay.CodeRateLimiting):
+			return
+		default:
+			t.Fatalf("got %s", a.body)
+		}
+	}
+	t.Error("the websockets of a token have no limit")
 }

@@ -19,6 +19,9 @@ import (
 // maxPatterns is the maximum number of patterns of one client. Each pattern costs memory, and time for each new topic.
 const maxPatterns = 128
 
+// maxWildcards is the maximum number of * in all patterns of one client. Each costs memory and time, too.
+const maxWildcards = 2 * maxPatterns
+
 // streamRequest contains the unchecked stream parameters of a GET request.
 type streamRequest struct {
 	upgrade bool     // Upgrade: websocket
@@ -249,7 +252,7 @@ func (a *API) authorizeStream(
 		}
 	}
 	grant, err := a.checkToken(r, token)
-	if err == nil && req.wantsSSE() {
+	if err == nil {
 		err = a.takeReopening(w, token)
 	}
 	return grant, token, err
@@ -336,8 +339,14 @@ func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 		return relay.Patterns{}, httpserver.NewTopicsError(
 			fmt.Sprintf("the parameter topics has %d patterns, at most %d are allowed", len(list), maxPatterns))
 	}
+	wildcards := 0
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])
+		wildcards += strings.Count(list[i], "*")
+	}
+	if wildcards > maxWildcards {
+		return relay.Patterns{}, httpserver.NewTopicsError(
+			fmt.Sprintf("the parameter topics has %d times *, at most %d are allowed", wildcards, maxWildcards))
 	}
 	return httpserver.ParseTopics(a.opt.Catalog, list)
 }

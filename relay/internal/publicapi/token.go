@@ -127,6 +127,9 @@ func (a *API) tokenError(r *http.Request, err error) *relay.Error {
 			"the token is not known, has expired or was used already; ask for another")
 	case errors.Is(err, auth.ErrKeyExpired):
 		return relay.NewError(relay.CodeAuthExpired, "the API key has expired")
+	case errors.Is(err, auth.ErrTooManyHeld):
+		return relay.NewError(relay.CodeStorageFull, "the tokens of the open event streams of this account or key use their share "+
+			"of the storage; use fewer streams or shorter parameters, or open event streams with the API key")
 	case errors.Is(err, auth.ErrUnavailable):
 		a.logUnavailable(r, err)
 		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
