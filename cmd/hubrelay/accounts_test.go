@@ -57,7 +57,7 @@ func TestAccountsErase(t *testing.T) {
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	d.Publish(t, "hub-1", "application/x-ndjson", body.String(), nil)
 	for _, values := range [][]string{
-		{"data", `{"context":{"account_id":"acme"},"x":"data-of-acme"}`},
+		{"data", `{"context":{"account_id":["acme"]},"x":"data-of-acme"}`},
 		{"data", `<acme data-of-acme>`},
 		{"data", `{"context":{"account_id":"other"},"x":"data-of-other"}`},
 		{"wrong", `{"context":{"account_id":"acme"},"x":"data-of-acme"}`},

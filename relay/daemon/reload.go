@@ -190,8 +190,8 @@ func (r *reloader) logApplied(
 		log.Warn("some configuration changes require a restart", "settings", restartRequired)
 	}
 	if len(c.Removed) > 0 {
-		log.Warn("backlog of removed sinks is kept until 'hubrelay sinks forget'",
-			"sinks", c.Removed)
+		log.Warn("queues of removed sinks are kept until 'hubrelay sinks forget', events that still wait in the log only as long as "+
+			"redis.retention allows", "sinks", c.Removed)
 	}
 }
 

@@ -2,7 +2,9 @@ package history
 
 import (
 	"context"
+	_ "embed"
 	"encoding/binary"
+	"errors"
 	"math"
 
 	"github.com/redis/go-redis/v9"
@@ -10,6 +12,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
+
+//go:embed scripts/replace_block.lua
+var replaceBlockSource string
+
+var replaceBlockScript = redisconn.NewScript(replaceBlockSource)
 
 // erasePage is the number of blocks that are read at once.
 const erasePage = 500
@@ -44,14 +51,8 @@ func (s *Store) eraseShard(ctx context.Context, key string, hash uint32) (delete
 			if n == 0 {
 				continue
 			}
-			_, err := client.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-				if rest != nil {
-					pipe.Do(ctx, "XADD", key, "*", field, rest)
-				}
-				pipe.XDel(ctx, key, e.ID)
-				return nil
-			})
-			if err != nil {
+			// Redis returns nil, as the script does.
+			if err := replaceBlockScript.Run(ctx, client, []string{key}, e.ID, field, rest).Err(); err != nil && !errors.Is(err, redis.Nil) {
 				return deleted, err
 			}
 			deleted += n

@@ -234,6 +234,29 @@ func TestFind_Malformed(t *testing.T) {
 	})
 }
 
+// An operator may erase an account to free the memory of a full Redis.
+func TestEraseAccount_FullRedis(t *testing.T) {
+	t.Parallel()
+	c := conntest.Open(t, redistest.Start(t), redisconn.Options{})
+	s := NewStore(c, c.Keys())
+	r, _ := newRecorder(t, s, "node-a", Retention{})
+	for i := range 10 {
+		n := newEvent(i, time.Now())
+		n.Account = []string{"acme", "other"}[i%2]
+		r.RecordClients(&n, 1)
+	}
+	r.flush(t.Context())
+	if err := c.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if deleted, err := s.EraseAccount(t.Context(), "acme"); err != nil || deleted != 5 {
+		t.Errorf("got %d, %v, want 5", deleted, err)
+	}
+	if deleted, err := s.EraseAccount(t.Context(), "other"); err != nil || deleted != 5 {
+		t.Errorf("the other account: got %d, %v, want 5", deleted, err)
+	}
+}
+
 // EraseAccount deletes the records of one account and keeps the records of others.
 func TestEraseAccount(t *testing.T) {
 	t.Parallel()

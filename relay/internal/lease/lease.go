@@ -34,8 +34,8 @@ type Lease struct {
 // DefaultTTL is the time after which another node takes over the work of a failed node.
 const DefaultTTL = 10 * time.Second
 
-// Lease returns the lease of a name without acquiring it. If its holder dies, it is free after ttl, which is at least
-// 100 ms.
+// Lease returns the lease of a name without acquiring it. If its holder dies, it is free after ttl, which is at least 100 ms. All
+// nodes must use the same ttl for a name.
 func (m *Manager) Lease(name string, ttl time.Duration) *Lease {
 	return &Lease{m: m, key: Key(m.keys, name), name: name, ttl: max(ttl, minTTL)}
 }

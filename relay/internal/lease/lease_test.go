@@ -98,6 +98,21 @@ func TestTryAcquire_FullRedis(t *testing.T) {
 	}
 }
 
+// If the clock of Redis was set back, the lease of a killed holder would not expire for hours.
+func TestTryAcquire_ClockSetBack(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	l := b.Lease("x", time.Minute)
+	for ttl, want := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
+		if err := b.Commands().Set(t.Context(), l.key, "another holder", ttl).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if held, err := l.tryAcquire(t.Context(), l.m.newValue()); err != nil || held != want {
+			t.Errorf("%s left: got %t, %v, want %t", ttl, held, err, want)
+		}
+	}
+}
+
 // After an error the next attempt comes sooner than while another process holds the lease.
 func TestRun_RetriesSoonAfterError(t *testing.T) {
 	t.Parallel()

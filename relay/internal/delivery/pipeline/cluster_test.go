@@ -59,12 +59,13 @@ func TestDigest_Cluster(t *testing.T) {
 		answer: answers(
 			errFar,
 			relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Millisecond),
-			relay.Permanent(errFar),
+			errFar,
 			nil,
 		),
 	}
 	p := e.pipeline(sink, func(o *Options) {
-		gathering(50*time.Millisecond, 1, ByHub)(o) // a digest that lists one cannot be split
+		gathering(50*time.Millisecond, 1, ByAccount)(o) // a digest of one account is not split
+		o.Schedule.MaxAttempts = 3
 		o.Rate = perSec(1000)
 	})
 	for i := range 3 {

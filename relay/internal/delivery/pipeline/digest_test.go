@@ -301,7 +301,7 @@ func TestDigest_SealedIsUnchanged(t *testing.T) {
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, errFar, errFar, nil)}
 	p := e.pipeline(sink, func(o *Options) {
-		gathering(time.Hour, 2, ByHub)(o)
+		gathering(time.Hour, 2, ByAccount)(o)
 		o.Schedule.MaxAttempts = 4
 	})
 	for i := range 3 {
@@ -332,7 +332,7 @@ func TestDigest_SealedIsUnchanged(t *testing.T) {
 			t.Errorf("attempt %d: %+v", i+1, d)
 		}
 	}
-	if first.Digest.Count != 3 || len(first.Notifications) != 2 || first.Digest.Shared["hub"] != "h1" {
+	if first.Digest.Count != 3 || len(first.Notifications) != 2 || first.Digest.Shared["account"] != "a1" {
 		t.Errorf("%+v", first.Digest)
 	}
 }
@@ -443,9 +443,76 @@ func TestDigest_RejectedNotificationsAreIsolated(t *testing.T) {
 				dead = d.Digest.Count
 			}
 		}
-		if delivered+dead != all || dead > 2*all/listed {
-			t.Errorf("event %d: %d events are in delivered digests, and %d in the dead letter, want together %d, and at most %d",
-				index, delivered, dead, all, 2*all/listed)
+		if delivered != all-1 || dead != 1 {
+			t.Errorf("event %d: %d events are in delivered digests, and %d in the dead letter, want %d and 1", index, delivered, dead, all-1)
+		}
+	}
+}
+
+// A destination that rejects all events that a digest lists gets a stand-in for the others, which may belong to other accounts.
+func TestDigest_UnlistedEventsGetStandIn(t *testing.T) {
+	t.Parallel()
+	for name, failure := range map[string]error{
+		"permanent": relay.Permanent(&relay.ResponseError{Status: 422}), "temporary": &relay.ResponseError{Status: 404},
+	} {
+		e := newEnv(t)
+		const listed, all = 2, 5
+		sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+			if !strings.Contains(string(d.Notifications[0].Data), "unlisted") {
+				return failure
+			}
+			return nil
+		}}
+		p := e.pipeline(sink, gathering(time.Hour, listed))
+		for i := range all {
+			if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.retries(p)
+		e.due()
+		delivered := func() (n int) {
+			for _, d := range sink.deliveries() {
+				if strings.Contains(string(d.Notifications[0].Data), "unlisted") {
+					n = d.Digest.Count
+				}
+			}
+			return n
+		}
+		testkit.WaitFor(t, name+": the listed ones are dead, the others are delivered", func() bool {
+			e.due()
+			return len(e.deadLetters()) >= 1 && e.scheduledCount() == 0
+		})
+		if n := delivered(); n != all-listed {
+			t.Errorf("%s: got a stand-in for %d events, want %d", name, n, all-listed)
+		}
+	}
+}
+
+// A rejected stand-in is not split again, also after a replay of its dead letter.
+func TestDigest_StandInIsNotSplit(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+		return relay.Permanent(&relay.ResponseError{Status: 422})
+	}}
+	p := e.pipeline(sink, gathering(time.Hour, 1))
+	for i := range 5 {
+		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	e.due()
+	for attempts := 3; attempts <= 5; attempts += 2 { // the digest, then both dead letters twice
+		testkit.WaitFor(t, "two dead letters", func() bool {
+			return sink.attempts("") >= attempts && len(e.deadLetters()) == 2 && e.scheduledCount() == 0
+		})
+		if n := sink.attempts(""); n != attempts {
+			t.Errorf("got %d attempts, want %d", n, attempts)
+		}
+		if got, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil || got.Done != 2 {
+			t.Fatalf("got %+v, %v", got, err)
 		}
 	}
 }

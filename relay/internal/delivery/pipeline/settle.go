@@ -126,7 +126,7 @@ func isSplitEarly(it *Item, retryAfter time.Duration, err error) bool {
 // splitFailed returns the parts of a batch or digest that get further attempts, or nil if the delivery becomes a dead letter.
 func splitFailed(r *store.Record, outcome relay.Outcome) []*store.Record {
 	switch {
-	case outcome == relay.OutcomePermanent && len(r.Notifications) > 1: // perhaps because of one notification
+	case outcome == relay.OutcomePermanent && r.CanHalve(): // perhaps because of one notification
 		return r.Halves()
 	case outcome == relay.OutcomeRetry && r.HasSeveralAccounts(): // perhaps because of the notifications of one account
 		return r.SplitByAccount()

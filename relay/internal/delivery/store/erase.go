@@ -79,9 +79,12 @@ func (r *Record) eraseAccount(account string, until time.Time) bool {
 			kept = append(kept, n)
 		}
 	}
-	r.Notifications = kept
-	if r.Digest == nil || len(erased) == 0 {
-		return len(erased) > 0
+	if len(erased) == 0 {
+		return false
+	}
+	r.Notifications, r.Attempts = kept, r.attemptsOfPart()
+	if r.Digest == nil {
+		return true
 	}
 	r.Digest.Count -= len(erased)
 	for topic, n := range countTopics(erased) {
@@ -92,12 +95,12 @@ func (r *Record) eraseAccount(account string, until time.Time) bool {
 		}
 	}
 	if len(kept) == 0 && len(r.Digest.Topics) > 0 && r.Digest.Shared[SharedAccount] != account {
-		r.Notifications = []Notification{newStandIn(r.Digest, erased[0].Cursor)}
+		r.Notifications, r.IsStandIn = []Notification{newStandIn(r.Digest, erased[0].Cursor)}, true
 	}
 	return true
 }
 
-// newStandIn returns a notification for the unlisted ones of a digest. It has only the values that the digest has for all.
+// newStandIn returns a notification for all of a digest. It has only the values that the digest has for all.
 func newStandIn(d *relay.Digest, cursor string) Notification {
 	topic := slices.Sorted(maps.Keys(d.Topics))[0]
 	none, clusters := []string{}, []string{}
@@ -109,9 +112,11 @@ func newStandIn(d *relay.Digest, cursor string) Notification {
 		relay.Envelope
 		Flags any `json:"flags"`
 	}{Envelope: relay.Envelope{Topic: topic, Object: relay.Object{State: "unlisted"}, Context: relay.Context{
-		HubID: hub, Environments: none, DNSZones: none, Clusters: clusters, Containers: none,
+		HubID: hub, AccountID: d.Shared[SharedAccount], Environments: none, DNSZones: none, Clusters: clusters, Containers: none,
 	}}})
-	return Notification{ID: NewDeliveryID(d.Last), Topic: topic, Hub: hub, Cursor: cursor, Data: string(data)}
+	return Notification{
+		ID: NewDeliveryID(d.Last), Topic: topic, Hub: hub, Account: d.Shared[SharedAccount], Cursor: cursor, Data: string(data),
+	}
 }
 
 // EraseAccount drops the dead letters of a sink that contain only notifications of an account that were stored until a time.

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -80,6 +79,8 @@ type Record struct {
 	Digest *relay.Digest `json:"digest,omitempty"`
 	// Batch is set if the delivery was sealed as a batch, which may contain one notification.
 	Batch bool `json:"batch,omitempty"`
+	// IsStandIn is set if the only notification stands for others that a digest did not list.
+	IsStandIn bool `json:"stand_in,omitempty"`
 }
 
 // Notification is a stored [relay.Notification]. Data is a string, because JSON within JSON would be reformatted, and
@@ -113,20 +114,28 @@ func newNotification(n relay.Notification) Notification {
 	}
 }
 
-// Halves returns the records of both halves of a batch or digest that lists at least two notifications. They have the history
-// of the whole, but their attempts are counted from the start.
+// Halves returns the records of both halves of a batch or digest, and of the notifications that it does not list. There are at least
+// two if [Record.CanHalve]. They have the history of the whole, but their attempts are counted from the start.
 func (r *Record) Halves() []*Record {
 	middle := len(r.Notifications) / 2
-	return r.splitInto([][]Notification{r.Notifications[:middle], r.Notifications[middle:]})
+	parts := [][]Notification{r.Notifications[:middle], r.Notifications[middle:]}
+	if middle == 0 {
+		parts = parts[1:]
+	}
+	return r.splitInto(parts)
 }
 
-// HasSeveralAccounts reports whether the notifications of a batch or digest belong to several accounts.
+// CanHalve reports whether a batch or digest has several notifications.
+func (r *Record) CanHalve() bool { return len(r.Notifications) > 1 || r.unlistedDigest() != nil }
+
+// HasSeveralAccounts reports whether the notifications of a batch or digest may belong to several accounts.
 func (r *Record) HasSeveralAccounts() bool {
-	return slices.ContainsFunc(r.Notifications, func(n Notification) bool { return n.Account != r.Notifications[0].Account })
+	return slices.ContainsFunc(r.Notifications, func(n Notification) bool { return n.Account != r.Notifications[0].Account }) ||
+		r.Digest != nil && r.Digest.Shared[SharedAccount] == "" && r.unlistedDigest() != nil
 }
 
-// SplitByAccount returns a record for each account of a batch or digest. They have the history and the number of attempts of the
-// whole.
+// SplitByAccount returns a record for each account of a batch or digest, and one for the notifications that it does not list. They
+// have the history and the number of attempts of the whole.
 func (r *Record) SplitByAccount() []*Record {
 	var parts [][]Notification
 	places := make(map[string]int)
@@ -145,43 +154,57 @@ func (r *Record) SplitByAccount() []*Record {
 	return records
 }
 
-// splitInto returns a record for each of at least two parts of the notifications. The parts of a digest keep its times. They share
-// the notifications that are not listed by their length, so a rejected notification does not take the counts of all others into
-// its dead letter.
+// splitInto returns a record for each part of the notifications. The parts of a digest keep its times and count only their own
+// notifications. Those that the digest does not list get a record with a stand-in, because they may belong to other accounts than a
+// part that becomes a dead letter.
 func (r *Record) splitInto(parts [][]Notification) []*Record {
-	records := make([]*Record, len(parts))
-	for i, list := range parts {
-		records[i] = &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: r.Batch}
-		if r.Digest == nil {
-			continue
+	records := make([]*Record, 0, len(parts)+1)
+	add := func(list []Notification, digest *relay.Digest) *Record {
+		part := &Record{First: r.First, Attempts: r.attemptsOfPart(), Notifications: list, Digest: digest, Batch: r.Batch}
+		records = append(records, part)
+		return part
+	}
+	for _, list := range parts {
+		var digest *relay.Digest
+		if r.Digest != nil {
+			copied := *r.Digest
+			copied.Topics, copied.Count = countTopics(list), len(list)
+			digest = &copied
 		}
-		digest := *r.Digest
-		digest.Topics, digest.Count = countTopics(list), len(list)
-		records[i].Digest = &digest
+		add(list, digest)
 	}
-	if r.Digest == nil {
-		return records
-	}
-	listed, rests := countTopics(r.Notifications), make([]int, len(parts)) // rests carry fractions from topic to topic
-	last := records[len(records)-1].Digest
-	last.Count = max(r.Digest.Count, len(r.Notifications))
-	for _, topic := range slices.Sorted(maps.Keys(r.Digest.Topics)) {
-		unlisted := max(r.Digest.Topics[topic]-listed[topic], 0)
-		remaining := unlisted
-		for i, part := range records[:len(records)-1] {
-			rests[i] += unlisted * len(parts[i])
-			share := min(rests[i]/len(r.Notifications), remaining)
-			rests[i] -= share * len(r.Notifications)
-			remaining -= share
-			part.Digest.Count += share
-			addCount(part.Digest.Topics, topic, share)
-		}
-		addCount(last.Topics, topic, remaining)
-	}
-	for _, part := range records[:len(records)-1] {
-		last.Count -= part.Digest.Count
+	if rest := r.unlistedDigest(); rest != nil {
+		add([]Notification{newStandIn(rest, r.Notifications[0].Cursor)}, rest).IsStandIn = true
 	}
 	return records
+}
+
+// attemptsOfPart returns the attempts for a part of the notifications, without responses, which may repeat other parts.
+func (r *Record) attemptsOfPart() []Attempt {
+	list := slices.Clone(r.Attempts)
+	for i := range list {
+		list[i].Response = ""
+	}
+	return list
+}
+
+// unlistedDigest returns the digest of the notifications that a digest counts, but does not list, or nil if there are none.
+func (r *Record) unlistedDigest() *relay.Digest {
+	if r.Digest == nil || r.IsStandIn || r.Digest.Count <= len(r.Notifications) {
+		return nil
+	}
+	rest, listed := *r.Digest, countTopics(r.Notifications)
+	rest.Count, rest.Topics = 0, make(map[string]int)
+	for topic, n := range r.Digest.Topics {
+		if n > listed[topic] {
+			rest.Topics[topic] = n - listed[topic]
+			rest.Count += rest.Topics[topic]
+		}
+	}
+	if rest.Count == 0 {
+		return nil
+	}
+	return &rest
 }
 
 func countTopics(list []Notification) map[string]int {
@@ -190,13 +213,6 @@ func countTopics(list []Notification) map[string]int {
 		counts[n.Topic]++
 	}
 	return counts
-}
-
-// addCount adds n to the count of a topic, without an entry for 0.
-func addCount(counts map[string]int, topic string, n int) {
-	if n > 0 {
-		counts[topic] += n
-	}
 }
 
 // ArrivedAt returns when the oldest notification was stored in the log, or now if that is unknown.
@@ -288,6 +304,9 @@ func NewDeadLetter(id string, r *Record, reason, orderingKey string, now time.Ti
 	}
 	if r.Batch {
 		fields = append(fields, "batch", "1")
+	}
+	if r.IsStandIn {
+		fields = append(fields, "stand_in", "1")
 	}
 	if len(r.Notifications) > 1 {
 		fields = append(fields, "notifications", encode(r.Notifications))

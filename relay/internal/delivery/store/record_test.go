@@ -135,36 +135,47 @@ func TestTruncate(t *testing.T) {
 	}
 }
 
-// The halves of a digest share the notifications that it does not list, also if each topic has only one of them.
-func TestRecord_HalvesShareUnlisted(t *testing.T) {
+// The halves of a digest count what they list. A stand-in counts the notifications that the digest does not list.
+func TestRecord_HalvesKeepUnlisted(t *testing.T) {
 	t.Parallel()
 	topics := map[string]int{"listed": 2}
 	for i := range 50 {
 		topics[fmt.Sprint("t", i)] = 1
 	}
 	for name, tt := range map[string]struct {
-		digest    relay.Digest
-		want, all int
+		digest relay.Digest
+		listed int
+		want   []int
 	}{
-		"many topics": {relay.Digest{Count: 52, Topics: topics}, 26, 52},
-		"one topic":   {relay.Digest{Count: 12, Topics: map[string]int{"listed": 12}}, 6, 12},
-		"no topics":   {relay.Digest{Count: 2}, 1, 2},
+		"many topics":    {relay.Digest{Count: 52, Topics: topics}, 2, []int{1, 1, 50}},
+		"one topic":      {relay.Digest{Count: 12, Topics: map[string]int{"listed": 12}}, 2, []int{1, 1, 10}},
+		"nothing else":   {relay.Digest{Count: 2, Topics: map[string]int{"listed": 2}}, 2, []int{1, 1}},
+		"no topics":      {relay.Digest{Count: 2}, 2, []int{1, 1}},
+		"one is listed":  {relay.Digest{Count: 12, Topics: map[string]int{"listed": 12}}, 1, []int{1, 11}},
+		"of one account": {relay.Digest{Count: 3, Topics: map[string]int{"listed": 3}, Shared: map[string]string{"account": "x"}}, 1, []int{1, 2}},
 	} {
-		r := Record{Digest: &tt.digest, Notifications: []Notification{{ID: "a", Topic: "listed"}, {ID: "b", Topic: "listed"}}}
-		halves := r.Halves()
-		first, second := halves[0].Digest, halves[1].Digest
-		if first.Count != tt.want || first.Count+second.Count != tt.all {
-			t.Errorf("%s: got %d and %d, want %d of %d in the first half", name, first.Count, second.Count, tt.want, tt.all)
+		r := Record{Digest: &tt.digest, Notifications: []Notification{{ID: "a", Topic: "listed"}, {ID: "b", Topic: "listed"}}[:tt.listed]}
+		r.Attempts = []Attempt{{Status: 400, Response: "it repeats another part"}}
+		if !r.CanHalve() || r.HasSeveralAccounts() != (len(tt.want) > tt.listed && name != "of one account") {
+			t.Errorf("%s: CanHalve is %v, HasSeveralAccounts is %v", name, r.CanHalve(), r.HasSeveralAccounts())
 		}
-		for topic, n := range tt.digest.Topics {
-			if got := first.Topics[topic] + second.Topics[topic]; got != n {
-				t.Errorf("%s: the halves have %d of topic %s, want %d", name, got, topic, n)
+		var got []int
+		for _, part := range r.Halves() {
+			got = append(got, part.Digest.Count)
+			if part.CanHalve() || part.HasSeveralAccounts() {
+				t.Errorf("%s: the part %+v can be split again", name, part)
 			}
+			if part.Attempts[0].Response != "" || part.Attempts[0].Status != 400 {
+				t.Errorf("%s: got attempt %+v, want it without the response", name, part.Attempts[0])
+			}
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: got parts of %v events, want %v", name, got, tt.want)
 		}
 	}
 }
 
-// The parts of a digest by account share the notifications that it does not list, and keep the number of attempts.
+// The parts of a digest by account keep the number of attempts. Another one counts the notifications that it does not list.
 func TestRecord_SplitByAccount(t *testing.T) {
 	t.Parallel()
 	r := Record{AttemptCount: 3, Digest: &relay.Digest{Count: 41, Topics: map[string]int{"a": 30, "b": 11}}}
@@ -173,7 +184,7 @@ func TestRecord_SplitByAccount(t *testing.T) {
 	}
 	parts := r.SplitByAccount()
 	var got []string
-	count, topics := 0, map[string]int{}
+	topics := map[string]int{}
 	for _, part := range parts {
 		ids := ""
 		for _, n := range part.Notifications {
@@ -188,15 +199,16 @@ func TestRecord_SplitByAccount(t *testing.T) {
 		if sum != part.Digest.Count || part.AttemptCount != 3 {
 			t.Errorf("got %+v after %d attempts, want the topics of %d events after 3", part.Digest, part.AttemptCount, sum)
 		}
-		count += sum
 	}
-	if want := []string{"02", "1", "3"}; !slices.Equal(got, want) {
-		t.Errorf("got parts %q, want %q", got, want)
+	standIn := parts[len(parts)-1]
+	if want := []string{"02", "1", "3"}; !slices.Equal(got[:3], want) || len(got) != 4 {
+		t.Errorf("got parts %q, want %q and a stand-in", got, want)
 	}
-	if first := parts[0].Digest.Count; count != 41 || !maps.Equal(topics, r.Digest.Topics) || first < 19 || first > 21 {
-		t.Errorf("got %d events of %v, and %d in the first part; want 41 of %v, and a half", count, topics, first, r.Digest.Topics)
+	if !maps.Equal(topics, r.Digest.Topics) || standIn.Digest.Count != 37 || !standIn.IsStandIn {
+		t.Errorf("got topics %v, want %v; the last part is %+v", topics, r.Digest.Topics, standIn)
 	}
-	if r.Notifications = r.Notifications[:1]; r.HasSeveralAccounts() {
+	r = Record{Notifications: r.Notifications[:1]}
+	if r.HasSeveralAccounts() {
 		t.Error("one notification has several accounts")
 	}
 }

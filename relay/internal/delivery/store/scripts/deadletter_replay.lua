@@ -39,6 +39,9 @@ for a = 3, #ARGV, 2 do
       if f.batch then
         extra = extra .. ',"batch":true'
       end
+      if f.stand_in then
+        extra = extra .. ',"stand_in":true'
+      end
       local attempts = f.attempts or ''
       if not is_json(attempts) then -- damaged: the delivery matters more than its history
         attempts = '[]'
