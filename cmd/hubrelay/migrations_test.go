@@ -138,7 +138,7 @@ func killAgents(t *testing.T, dir string) {
 	testkit.WaitFor(t, "the agents to end", func() bool {
 		ended := true
 		for pid, args := range processes(t) {
-			if strings.Contains(args, dir) { // an agent may have started a command meanwhile
+			if strings.Contains(args, dir) { // an agent may start a command before it is killed
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 				ended = false
 			}

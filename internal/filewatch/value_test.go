@@ -7,10 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -37,33 +35,6 @@ func TestValue_BecomesPipe(t *testing.T) {
 			t.Errorf("Current() = %q, want \"one\" and one log message; log:\n%s", got, log.String())
 		}
 	}
-}
-
-// A file system that does not respond must not stop the reads of other files, and each file has one goroutine that waits.
-func TestReadWithin(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int32
-		respond := make(chan struct{})
-		read := func() fileContent {
-			calls.Add(1)
-			<-respond
-			return fileContent{data: []byte("x")}
-		}
-		for range 3 {
-			if c := readWithin(time.Second, "hangs", read); !errors.Is(c.err, errHanging) {
-				t.Errorf("got %v, want %v", c.err, errHanging)
-			}
-		}
-		if n := calls.Load(); n != 1 {
-			t.Errorf("got %d reads, want 1", n)
-		}
-		close(respond)
-		synctest.Wait()
-		if c := readWithin(time.Second, "hangs", read); c.err != nil || string(c.data) != "x" {
-			t.Errorf("after the file system responds: got %q, %v", c.data, c.err)
-		}
-	})
 }
 
 // A file that was missing or unreadable is reloaded when it is readable again, even if its time and size are unchanged.

@@ -78,7 +78,7 @@ func (w *Watcher) Missing() error { return w.missing }
 func (w *Watcher) IsStable() bool { return w.missing == nil && w.candidate == nil }
 
 func (w *Watcher) stat() (info os.FileInfo, ok bool) {
-	info, err := os.Stat(w.path)
+	info, err := Stat(w.path)
 	if err == nil && !info.Mode().IsRegular() { // Reading a pipe may never end.
 		err = fmt.Errorf("%s is not a regular file", w.path)
 	}
@@ -91,7 +91,7 @@ func (w *Watcher) checkFile() (sum [sha256.Size]byte, ok bool) {
 	if !ok {
 		return sum, false
 	}
-	if sum, w.missing = hashFile(w.path); w.missing != nil {
+	if sum, w.missing = callWithin(w.path, func() ([sha256.Size]byte, error) { return hashFile(w.path) }); w.missing != nil {
 		return sum, false
 	}
 	w.info = info

@@ -119,7 +119,7 @@ func (p *yamlParser) convertScalar(v *Value, n ast.Node, path string) {
 		v.Shape, v.Text = String, n.Value
 		// YAML allows no such text, but the parser does. It may contain a secret.
 		if n.Token.Type == token.StringType && strings.Contains(n.Value, ": ") {
-			p.ErrorAt(v.At, path, `contains ": " without quotes`, "add the missing comma before the next key, or put the text between quotes")
+			p.ErrorAt(v.At, path, `contains ": " in text without quotes`, "add the missing comma before the next key, or put the text between quotes")
 			v.Invalid = true
 		}
 	case *ast.LiteralNode:

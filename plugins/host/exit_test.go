@@ -12,7 +12,7 @@ import (
 // dying returns a session whose process ends after some time with a reason.
 func dying(after time.Duration) *pluginSession {
 	o := &Options{Name: "dying", Log: slog.New(slog.DiscardHandler), Observe: func(Event) {}}
-	s := &pluginSession{o: o, process: &pluginProcess{exited: make(chan struct{})}, output: newOutput(o.Log, o.secrets(), o.Observe)}
+	s := &pluginSession{o: o, process: &pluginProcess{exited: make(chan struct{})}, output: newOutput(o.Log, o.envSecrets(), o.Observe)}
 	go func() {
 		time.Sleep(after)
 		s.output.rememberLine([]byte("no database"))

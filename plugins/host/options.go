@@ -68,8 +68,8 @@ type Options struct {
 // minSecretLength is the minimum length of a secret in Env in bytes. Shorter values are words, such as log levels.
 const minSecretLength = 8
 
-// secrets returns the values in Env that may be secrets: long ones that are no paths.
-func (o *Options) secrets() (secrets redact.Secrets) {
+// envSecrets returns the values in Env that may be secrets: long ones that are no paths.
+func (o *Options) envSecrets() (secrets redact.Secrets) {
 	for _, entry := range o.Env {
 		name, value, _ := strings.Cut(entry, "=")
 		if len(value) >= minSecretLength && value[0] != '/' && name != RelayVariable {

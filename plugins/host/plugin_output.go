@@ -28,6 +28,8 @@ const (
 	linesPerSecond = 50
 	linesAtOnce    = 500
 	countedBytes   = 512
+	// maxLastLine is the maximum length of the line that explains an exit, in bytes.
+	maxLastLine = 200
 )
 
 // pluginOutput writes what a plugin prints into the daemon's log. It may be used concurrently.
@@ -77,14 +79,18 @@ func (o *pluginOutput) Write(text []byte) (int, error) {
 }
 
 func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
-	text = []byte(o.secrets.Text(string(text)))
 	dropped, ok := o.allowLine(len(text))
 	if cut || !ok {
 		o.observe(EventOutputCut)
 	}
 	if !ok {
-		o.rememberLine(text)
+		o.rememberLine([]byte(o.secrets.Prefix(string(text), maxLastLine)))
 		return
+	}
+	if cut {
+		text = []byte(o.secrets.Truncated(string(text)))
+	} else {
+		text = []byte(o.secrets.Text(string(text)))
 	}
 	log := o.log
 	if dropped > 0 {
@@ -127,7 +133,7 @@ func (o *pluginOutput) rememberLine(text []byte) {
 		return
 	}
 	o.isPanic = loud
-	o.lastLine = strings.ToValidUTF8(relay.Truncate(string(text), 200), "�")
+	o.lastLine = strings.ToValidUTF8(relay.Truncate(string(text), maxLastLine), "�")
 }
 
 // takeLastLine returns the remembered line and clears it.

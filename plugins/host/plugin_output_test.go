@@ -39,7 +39,7 @@ func TestPluginOutput_Secrets(t *testing.T) {
 		t.Errorf("got %s", text)
 	}
 	options := Options{Env: []string{"TOKEN=hunter2-secret", "LEVEL=debug", "HOME=/home/relay", RelayVariable + "=0123456789"}}
-	if got := options.secrets().Text("hunter2-secret debug /home/relay 0123456789"); got != "(redacted) debug /home/relay 0123456789" {
+	if got := options.envSecrets().Text("hunter2-secret debug /home/relay 0123456789"); got != "(redacted) debug /home/relay 0123456789" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -77,7 +77,7 @@ func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Con
 	}
 	q := &query{pluginKind: k, rpc: rpc}
 	began := time.Now()
-	s, err := startSession(ctx, &o, q, newOutput(o.Log, o.secrets(), o.Observe))
+	s, err := startSession(ctx, &o, q, newOutput(o.Log, o.envSecrets(), o.Observe))
 	late := ctx.Err() != nil // before stopping the plugin, which takes a while
 	s.killProcess()
 	var ended *sessionError

@@ -71,7 +71,7 @@ func newSupervisor(o Options, k pluginKind) (*supervisor, error) {
 		return nil, err
 	}
 	return &supervisor{
-		o: o, kind: k, output: newOutput(o.Log, o.secrets(), o.Observe), budget: crashBudget{maxCrashes: o.MaxCrashes},
+		o: o, kind: k, output: newOutput(o.Log, o.envSecrets(), o.Observe), budget: crashBudget{maxCrashes: o.MaxCrashes},
 		status: Status{State: StateIdle}, changed: make(chan struct{}), restart: make(chan struct{}, 1),
 		done: make(chan struct{}),
 	}, nil

@@ -38,8 +38,8 @@ type stores struct {
 	monitor    *storage.Monitor
 }
 
-// heldTokensShare is the part of the memory of Redis that the tokens of the open event streams of one owner and node may take.
-const heldTokensShare = 16
+// heldTokensDivisor divides the memory of Redis. The tokens of the event streams of one owner and node may take one part.
+const heldTokensDivisor = 16
 
 func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 	keys := c.Keys()
@@ -54,7 +54,7 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		tokens: auth.NewTokenStore(auth.TokenOptions{
 			Client: c.Commands(), Key: keys.Token, Changes: keys.TokenChanges(),
 			TTL: d.cfg.Auth.TokenTTL, StreamTTL: d.cfg.Auth.StreamTTL,
-			MaxHeldBytes: func() int64 { return monitor.MaxMemory() / heldTokensShare },
+			MaxHeldBytes: func() int64 { return monitor.MaxMemory() / heldTokensDivisor },
 		}),
 		changes: forward.NewChangeStore(c.Commands(), keys, d.log.With("component", "forward auth")),
 		history: history.NewStore(c, keys),

@@ -36,7 +36,6 @@ type Hold struct {
 	generation uint64
 	deadline   time.Time
 	onEnd      func()
-	owner      string
 	state      atomic.Int32
 
 	// released and expiresAt are guarded by heldTokens.mu. expiresAt is set when the stream ends.
@@ -72,7 +71,7 @@ func (h *Hold) Release() { h.store.holds.release(h, h.store.now().Add(h.store.op
 type heldTokens struct {
 	mu       sync.Mutex
 	byKey    map[string]*Hold // by Redis key
-	bytes    map[string]int64 // of the values in byKey, by owner
+	bytes    heldBytes
 	released []*Hold          // tokens of ended streams, whose TTL must be reset a last time
 	wake     chan struct{}
 }
@@ -96,34 +95,54 @@ func (t *TokenStore) consumedTTL() time.Duration { return consumedTTLs * t.opts.
 // A killed node renews nothing, so a token never outlives its stream by more than the TTL, or twice the TTL if Redis
 // was unavailable at the end.
 //
-// It returns [ErrTooManyHeld] if the owner of the token keeps too many alive on this node.
+// If the owner of the token keeps too many alive on this node, it returns [ErrTooManyHeld] and does not change the token.
 //
 // onEnd is called at most once, when the state of the hold has changed. It must not block. The caller must call
 // [Hold.Release] when the stream has ended.
 func (t *TokenStore) KeepAlive(ctx context.Context, token string, onEnd func()) (*Hold, error) {
-	now := t.now()
-	g, text, err := t.loadGrant(token, func(key string) (string, error) {
+	now, key := t.now(), t.redisKey(CleanToken(token))
+	if err := t.countStream(ctx, token, key, now); err != nil {
+		return nil, err
+	}
+	_, text, err := t.loadGrant(token, func(key string) (string, error) {
 		return keepAliveScript.Run(ctx, t.opts.Client, []string{key}, now.UnixMilli(), t.opts.TTL.Milliseconds(),
 			now.Add(t.opts.StreamTTL).UnixMilli()).Text()
 	})
 	if err != nil {
+		t.holds.endStream(key, now, now)
 		return nil, err
 	}
-	h := &Hold{
-		store: t, key: t.redisKey(CleanToken(token)), value: text, onEnd: onEnd, owner: g.Owner(), lastSeen: now,
-	}
+	h := &Hold{store: t, key: key, value: text, onEnd: onEnd, lastSeen: now}
 	h.generation, h.deadline, _ = parseHeld(text)
-	maxBytes := int64(0)
-	if t.opts.MaxHeldBytes != nil {
-		maxBytes = t.opts.MaxHeldBytes()
-	}
-	if !t.holds.add(h, maxBytes) {
-		return nil, ErrTooManyHeld
-	}
+	t.holds.add(h)
 	if h.generation > 1 {
 		t.announce(ctx, h.key, strconv.FormatUint(h.generation, 10))
 	}
 	return h, nil
+}
+
+// countStream counts a stream that is about to use a token.
+func (t *TokenStore) countStream(ctx context.Context, token, key string, now time.Time) error {
+	g, text, err := t.loadGrant(token, func(key string) (string, error) { return t.opts.Client.Get(ctx, key).Result() })
+	if err != nil {
+		return err
+	}
+	maxBytes := int64(0)
+	if t.opts.MaxHeldBytes != nil {
+		maxBytes = t.opts.MaxHeldBytes()
+	}
+	t.holds.mu.Lock()
+	defer t.holds.mu.Unlock()
+	if !t.holds.bytes.addStream(key, g.Owner(), storedSize(text), maxBytes, now) {
+		return ErrTooManyHeld
+	}
+	return nil
+}
+
+func (h *heldTokens) endStream(key string, expiresAt, now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.bytes.endStream(key, expiresAt, now)
 }
 
 // parseHeld parses the value of a token that is kept alive.
@@ -162,38 +181,17 @@ func (t *TokenStore) handleChange(message string) {
 	}
 }
 
-// add adds the hold of a new stream and ends the earlier one of its token on this node. It returns false if the tokens of the
-// owner would exceed maxBytes, unless maxBytes is 0.
-func (h *heldTokens) add(hold *Hold, maxBytes int64) bool {
+// add adds the hold of a new stream and ends the earlier one of its token on this node.
+func (h *heldTokens) add(hold *Hold) {
 	h.mu.Lock()
 	former := h.byKey[hold.key]
-	if former == nil && maxBytes > 0 && h.bytes[hold.owner]+storedSize(hold.value) > maxBytes {
-		h.mu.Unlock()
-		return false
-	}
 	if former != nil && former.generation > hold.generation {
 		former, hold = hold, former
 	}
-	h.setLocked(hold.key, hold)
+	h.byKey[hold.key] = hold
 	h.mu.Unlock()
 	if former != nil {
 		former.end(HoldReplaced)
-	}
-	return true
-}
-
-// setLocked replaces the hold of a token. hold may be nil.
-func (h *heldTokens) setLocked(key string, hold *Hold) {
-	if former := h.byKey[key]; former != nil {
-		h.bytes[former.owner] -= storedSize(former.value)
-		if h.bytes[former.owner] == 0 {
-			delete(h.bytes, former.owner)
-		}
-		delete(h.byKey, key)
-	}
-	if hold != nil {
-		h.byKey[key] = hold
-		h.bytes[hold.owner] += storedSize(hold.value)
 	}
 }
 
@@ -201,11 +199,14 @@ func (h *heldTokens) release(hold *Hold, expiresAt time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.byKey[hold.key] == hold {
-		h.setLocked(hold.key, nil)
+		delete(h.byKey, hold.key)
 	}
+	now := hold.store.now()
 	if HoldState(hold.state.Load()) != HoldActive {
+		h.bytes.endStream(hold.key, now, now)
 		return
 	}
+	h.bytes.endStream(hold.key, expiresAt, now)
 	hold.released, hold.expiresAt = true, expiresAt
 	h.released = append(h.released, hold)
 	select {

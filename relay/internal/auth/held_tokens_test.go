@@ -121,48 +121,68 @@ func TestKeepAlive_EndsEarlierStream(t *testing.T) {
 	}
 }
 
-// Without Pub/Sub, a node learns of a later stream and of a consumed token when it renews.
 // One owner cannot fill Redis with tokens that its streams keep alive.
 func TestKeepAlive_LimitsBytesPerOwner(t *testing.T) {
 	t.Parallel()
-	tokens, _, _ := newTestStore(t, time.Minute)
+	tokens, client, _ := newTestStore(t, time.Minute)
+	now := time.Now()
+	tokens.now = func() time.Time { return now }
 	long := Grant{KeyName: "long", Hub: "h", Stream: strings.Repeat("<", 2000)}
 	tokens.opts.MaxHeldBytes = func() int64 { return 3 * 2900 }
-	open := func(g Grant) (*Hold, error) {
+	issue := func(g Grant) string {
 		t.Helper()
 		token, err := tokens.Issue(t.Context(), g, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return tokens.KeepAlive(t.Context(), token, func() {})
+		return token
 	}
+	open := func(token string) (*Hold, error) { return tokens.KeepAlive(t.Context(), token, func() {}) }
+	var used []string
 	var holds []*Hold
 	for range 3 {
-		h, err := open(long)
+		token := issue(long)
+		h, err := open(token)
 		if err != nil {
 			t.Fatal(err)
 		}
-		holds = append(holds, h)
+		used, holds = append(used, token), append(holds, h)
 	}
-	if _, err := open(long); !errors.Is(err, ErrTooManyHeld) {
+	rejected := issue(long)
+	if _, err := open(rejected); !errors.Is(err, ErrTooManyHeld) {
 		t.Errorf("got %v, want %v", err, ErrTooManyHeld)
 	}
-	if _, err := open(Grant{KeyName: "other", Hub: "h"}); err != nil {
+	if text := client.Get(t.Context(), tokens.redisKey(rejected)).Val(); !strings.HasPrefix(text, "{") {
+		t.Errorf("a rejected stream has changed its token: %.40s", text)
+	}
+	if h, err := open(issue(Grant{KeyName: "other", Hub: "h"})); err != nil {
 		t.Errorf("another owner: got %v", err)
-	}
-	holds[0].Release()
-	last, err := open(long)
-	if err != nil {
-		t.Fatalf("after the end of a stream: got %v", err)
-	}
-	for _, h := range append(holds[1:], last) {
+	} else {
 		h.Release()
 	}
-	if n := tokens.holds.bytes["key long"]; n != 0 {
-		t.Errorf("got %d bytes without a stream, want 0", n)
+	for _, h := range holds {
+		h.Release()
+	}
+	h, err := open(used[0]) // it counts already
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(rejected); !errors.Is(err, ErrTooManyHeld) {
+		t.Errorf("before the released tokens have expired: got %v, want %v", err, ErrTooManyHeld)
+	}
+	now = now.Add(time.Minute)
+	h.Release()
+	if h, err = open(rejected); err != nil {
+		t.Fatalf("after the released tokens have expired: got %v", err)
+	}
+	h.end(HoldRevoked)
+	h.Release()
+	if n := tokens.holds.bytes.byOwner["key long"]; n < 2900*9/10 || n > 2900 {
+		t.Errorf("got %d bytes for one released token", n)
 	}
 }
 
+// Without Pub/Sub, a node learns of a later stream and of a consumed token when it renews.
 func TestRenewAll_EndsStreams(t *testing.T) {
 	t.Parallel()
 	first, client, _ := newTestStore(t, time.Minute)

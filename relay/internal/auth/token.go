@@ -136,7 +136,7 @@ type TokenOptions struct {
 	// StreamTTL is the maximum age of a token that event streams keep alive, from the first stream on.
 	StreamTTL time.Duration
 	// MaxHeldBytes returns the maximum memory in Redis, in bytes, for the tokens of one owner that event streams of this node keep
-	// alive. 0 means no limit, and so does nil.
+	// alive, also for the TTL after their streams. 0 means no limit, and so does nil.
 	MaxHeldBytes func() int64
 }
 
@@ -145,7 +145,8 @@ func NewTokenStore(o TokenOptions) *TokenStore {
 	return &TokenStore{
 		opts: o, now: time.Now,
 		holds: heldTokens{
-			byKey: make(map[string]*Hold), bytes: make(map[string]int64), wake: make(chan struct{}, 1),
+			byKey: make(map[string]*Hold), wake: make(chan struct{}, 1),
+			bytes: heldBytes{byOwner: make(map[string]int64), byKey: make(map[string]*countedToken)},
 		},
 	}
 }

@@ -111,17 +111,18 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 	if !filepath.IsAbs(name) && v.At.Variable == "" {
 		name = filepath.Join(c.dir, name)
 	}
-	info, err := os.Stat(name)
+	info, err := filewatch.Stat(name)
 	switch {
-	case err != nil && takesSecretFile(f.name) && isUnlikelyFileName(v.Text):
-		c.ErrorAt(v.At, path, "names no file that can be read", "set the name of a file, not the secret; names are relative to the directory of the configuration file")
-		return nil, false
 	case err != nil:
 		hint := ""
 		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
 			hint = "file names are relative to the directory of the configuration file"
 		}
-		c.ErrorAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", name, yamldoc.OpenErrorReason(err)), hint)
+		shown := name
+		if takesSecretFile(f.name) { // the value may be the secret itself
+			shown, hint = "the file", strings.TrimPrefix(hint+"; set the name of a file, not the secret", "; ")
+		}
+		c.ErrorAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", shown, yamldoc.OpenErrorReason(err)), hint)
 		return nil, false
 	case info.IsDir():
 		c.ErrorAt(v.At, path, name+" is a directory, not a file", "")
@@ -149,11 +150,6 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 // takesSecretFile reports whether key takes the name of a file with a secret.
 func takesSecretFile(key string) bool {
 	return !isCertificate(key) && !isInventory(key) && !isTemplate(key)
-}
-
-// isUnlikelyFileName reports whether text is probably the secret itself, which errors must not contain.
-func isUnlikelyFileName(text string) bool {
-	return strings.Contains(text, "://") || !strings.ContainsAny(text, "/.")
 }
 
 func isInventory(key string) bool { return key == "inventory_file" }

@@ -196,7 +196,11 @@ func (l *loader) checkRedis(r *Redis) {
 	case r.URL != "":
 		l.Error("redis.url_file", "conflicts with redis.url", "set only one of them")
 	default:
-		r.URL, _ = readSecret(r.URLFile) // filePath has already read it.
+		var err error
+		if r.URL, err = readSecret(r.URLFile); err != nil {
+			l.Error("redis.url_file", err.Error(), "")
+			return
+		}
 	}
 	if r.URL == "" {
 		if r.DataDir == "" {

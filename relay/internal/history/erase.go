@@ -4,10 +4,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/binary"
-	"errors"
 	"math"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
@@ -51,11 +48,11 @@ func (s *Store) eraseShard(ctx context.Context, key string, hash uint32) (delete
 			if n == 0 {
 				continue
 			}
-			// Redis returns nil, as the script does.
-			if err := replaceBlockScript.Run(ctx, client, []string{key}, e.ID, field, rest).Err(); err != nil && !errors.Is(err, redis.Nil) {
+			replaced, err := replaceBlockScript.Run(ctx, client, []string{key}, e.ID, field, rest).Int()
+			if err != nil {
 				return deleted, err
 			}
-			deleted += n
+			deleted += n * replaced
 		}
 		start = "(" + entries[len(entries)-1].ID
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -76,7 +75,7 @@ func (c *CertificateLoader) refresh() {
 func (c *CertificateLoader) stat() ([2]fs.FileInfo, error) {
 	var infos [2]fs.FileInfo
 	for i, file := range []string{c.certFile, c.keyFile} {
-		info, err := os.Stat(file)
+		info, err := filewatch.Stat(file)
 		if err != nil {
 			return [2]fs.FileInfo{}, fmt.Errorf("check the TLS files: %w", err)
 		}

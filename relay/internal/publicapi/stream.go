@@ -346,7 +346,7 @@ func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	}
 	if wildcards > maxWildcards {
 		return relay.Patterns{}, httpserver.NewTopicsError(
-			fmt.Sprintf("the parameter topics has %d times *, at most %d are allowed", wildcards, maxWildcards))
+			fmt.Sprintf("the parameter topics contains %d *, at most %d are allowed", wildcards, maxWildcards))
 	}
 	return httpserver.ParseTopics(a.opt.Catalog, list)
 }

@@ -31,10 +31,50 @@ type roomShares struct {
 	room       float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
 	allRoom    float64 // bytes until the end of the reserve
 	eventRoom  float64 // bytes of allRoom that only events may use
-	recent     float64 // bytes of recent requests of all publishers, also of rejected ones
-	publishers map[string]*usage
+	events     usages
+	requests   usages // of requests that publish nothing, such as those for tokens
 	small      map[string]int64 // bytes of small requests since the last measurement, by owner
 	allSmall   float64          // bytes of small requests since the last measurement
+}
+
+// usages are the usages of all publishers.
+type usages struct {
+	recent float64 // bytes of recent requests, also of rejected ones
+	byName map[string]*usage
+}
+
+// isQuiet reports whether a publisher, which may be new (nil), has recently sent at most half of the average.
+func (us *usages) isQuiet(u *usage) bool {
+	return u == nil || u.recent*float64(len(us.byName))*quietDivisor <= us.recent
+}
+
+func (us *usages) beginInterval() {
+	us.recent *= recentDecay
+	for name, u := range us.byName {
+		u.interval, u.recent = 0, u.recent*recentDecay
+		if u.recent < forgetBelow {
+			delete(us.byName, name)
+		}
+	}
+}
+
+func (us *usages) resetIntervals() {
+	for _, u := range us.byName {
+		u.interval = 0
+	}
+}
+
+// find returns the usage of a publisher, and adds a new one.
+func (us *usages) find(name string) *usage {
+	u := us.byName[name]
+	if u == nil {
+		if us.byName == nil {
+			us.byName = make(map[string]*usage)
+		}
+		u = &usage{}
+		us.byName[name] = u
+	}
+	return u
 }
 
 // usage counts the bytes that a publisher has sent.
@@ -54,14 +94,9 @@ func (s *roomShares) beginInterval(used, limit, maxMemory float64, isFull bool) 
 	if isFull {
 		s.room = s.allRoom
 	}
-	s.recent *= recentDecay
 	s.resetSmallLocked()
-	for name, u := range s.publishers {
-		u.interval, u.recent = 0, u.recent*recentDecay
-		if u.recent < forgetBelow {
-			delete(s.publishers, name)
-		}
-	}
+	s.events.beginInterval()
+	s.requests.beginInterval()
 }
 
 // resetUsage starts an interval without a measurement. The room stays reduced.
@@ -69,9 +104,8 @@ func (s *roomShares) resetUsage() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.resetSmallLocked()
-	for _, u := range s.publishers {
-		u.interval = 0
-	}
+	s.events.resetIntervals()
+	s.requests.resetIntervals()
 }
 
 func (s *roomShares) resetSmallLocked() {
@@ -83,11 +117,7 @@ func (s *roomShares) resetSmallLocked() {
 func (s *roomShares) mayPublish(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.isFull || s.isQuietLocked(s.publishers[name])
-}
-
-func (s *roomShares) isQuietLocked(u *usage) bool {
-	return u == nil || u.recent*float64(len(s.publishers))*quietDivisor <= s.recent
+	return !s.isFull || s.events.isQuiet(s.events.byName[name])
 }
 
 // countSmall counts bytes of a small request, and reports whether the small requests of its owner and of all owners have taken
@@ -109,19 +139,12 @@ func (s *roomShares) countSmall(name string, bytes int64) (isFew bool) {
 func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	u := s.publishers[name]
-	if u == nil {
-		if s.publishers == nil {
-			s.publishers = make(map[string]*usage)
-		}
-		u = &usage{}
-		s.publishers[name] = u
-	}
-	isQuiet := s.isQuietLocked(u)
-	share, rest := s.room/roomDivisor, s.allRoom
+	group, rest := &s.events, s.allRoom
 	if !isEvent {
-		rest -= s.eventRoom
+		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
+	u := group.find(name)
+	isQuiet, share := group.isQuiet(u), s.room/roomDivisor
 	switch {
 	case !s.hasLimit:
 		share = math.Inf(1)
@@ -131,7 +154,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 		share = s.room
 	}
 	u.recent += bytes
-	s.recent += bytes
+	group.recent += bytes
 	if s.isFull && !isQuiet || u.interval+bytes > share || s.hasLimit && bytes > rest {
 		return false
 	}
@@ -176,8 +199,7 @@ const (
 )
 
 // TakeRoomForRequest is TakeRoom for a request that publishes nothing, such as one for a token or a migration. A few small ones count
-// only while the storage is full, because an account that stores no events would lower the average of the publishers. The last
-// half of what quiet publishers may use of a full storage is for events.
+// only while the storage is full. The second half of the reserve is for events.
 func (m *Monitor) TakeRoomForRequest(name string, bytes int64) error {
 	if bytes < smallBytes && m.shares.countSmall(name, bytes) && m.Check() == nil {
 		return nil

@@ -102,7 +102,7 @@ func TestMonitor_TakeRoomForRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := len(r.m.shares.publishers); n != 0 {
+	if n := len(r.m.shares.events.byName); n != 0 {
 		t.Errorf("got %d publishers, want none", n)
 	}
 	rejectsFlood := func() (rejected bool) {
@@ -138,6 +138,7 @@ func TestMonitor_TakeRoomForRequestsOfManyAccounts(t *testing.T) {
 	t.Parallel()
 	r := newShareRig(t, testMemory*8/10, testMemory)
 	r.store("publisher", 1<<20)
+	r.store("quiet", 100<<10)
 	for second := range 10 {
 		for i := range 500 {
 			account := strconv.Itoa(second*1000 + i)
@@ -179,7 +180,7 @@ func TestMonitor_ForgetsPublishers(t *testing.T) {
 	for range 3600 {
 		r.m.Measure(t.Context())
 	}
-	if n := len(r.m.shares.publishers); n != 0 {
+	if n := len(r.m.shares.events.byName); n != 0 {
 		t.Errorf("%d publishers are known after an hour", n)
 	}
 }

@@ -221,9 +221,9 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 		// The error may quote the response, which may repeat the credential.
 		return nil, fmt.Errorf("the response is not valid: %w", v.urlSecrets.With(credential).Error(err))
 	}
-	// Names are not secret.
+	// The name appears in logs, so it must not contain the credential.
 	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) ||
-		strings.Contains(a.Name, credential) {
+		redact.New(credential).Text(a.Name) != a.Name {
 		return nil, errors.New("the response has no usable name")
 	}
 	latest := started.Add(maxLifetime)

@@ -100,7 +100,7 @@ func (r *Record) eraseAccount(account string, until time.Time) bool {
 	return true
 }
 
-// newStandIn returns a notification for all of a digest. It has only the values that the digest has for all.
+// newStandIn returns a notification that represents a digest. It has only the values that all notifications of the digest share.
 func newStandIn(d *relay.Digest, cursor string) Notification {
 	topic := slices.Sorted(maps.Keys(d.Topics))[0]
 	none, clusters := []string{}, []string{}

@@ -79,7 +79,7 @@ type Record struct {
 	Digest *relay.Digest `json:"digest,omitempty"`
 	// Batch is set if the delivery was sealed as a batch, which may contain one notification.
 	Batch bool `json:"batch,omitempty"`
-	// IsStandIn is set if the only notification stands for others that a digest did not list.
+	// IsStandIn is set if the only notification represents others that a digest did not list.
 	IsStandIn bool `json:"stand_in,omitempty"`
 }
 
@@ -188,7 +188,7 @@ func (r *Record) attemptsOfPart() []Attempt {
 	return list
 }
 
-// unlistedDigest returns the digest of the notifications that a digest counts, but does not list, or nil if there are none.
+// unlistedDigest returns the digest of the notifications that a digest counts, but does not list. It is nil without any.
 func (r *Record) unlistedDigest() *relay.Digest {
 	if r.Digest == nil || r.IsStandIn || r.Digest.Count <= len(r.Notifications) {
 		return nil

@@ -7,7 +7,7 @@ return erase_page(function(name, value)
   local is_json, event = pcall(cjson.decode, value)
   if is_json and type(event) == 'table' and type(event.context) == 'table' then
     local account = event.context.account_id
-    if account == nil or type(account) == 'string' then
+    if account == nil or account == cjson.null or type(account) == 'string' then
       return account == ARGV[3]
     end
   end

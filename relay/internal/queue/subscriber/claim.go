@@ -97,9 +97,10 @@ func (r *reclaimer) reclaimIdle() {
 func (r *reclaimer) dueStreams(streams []*streamState, now time.Time) []*streamState {
 	due := make([]*streamState, 0, len(streams))
 	for _, st := range streams {
-		st.releases = st.countReleases()
+		releases := st.countReleases()
 		// This consumer's pending entries come first, including the ones it released.
 		if !st.reclaimAt.After(now) && st.readPosition() == newEntries && st.topic.hasSpace() {
+			st.releases = releases
 			due = append(due, st)
 		}
 	}
