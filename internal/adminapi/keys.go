@@ -10,7 +10,7 @@ const (
 
 // KeySpec describes the permissions of a key.
 type KeySpec struct {
-	// AccountID is the account whose events the key sees, or "*".
+	// AccountID is the account whose events the key sees, besides events without an account, or "*".
 	AccountID string `json:"account_id"`
 	// Hubs are the hubs that the key may access, or "*".
 	Hubs         []string `json:"hubs"`

@@ -33,7 +33,7 @@ func (h *hangingCalls) add(name string, n int) {
 	}
 }
 
-func (h *hangingCalls) has(name string) bool {
+func (h *hangingCalls) contains(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.byName[name] > 0
@@ -46,7 +46,7 @@ func callWithin[T any](name string, f func() (T, error)) (T, error) {
 		err   error
 	}
 	var none T
-	if hanging.has(name) {
+	if hanging.contains(name) {
 		return none, errHanging
 	}
 	done := make(chan result, 1)
@@ -75,7 +75,7 @@ func Stat(name string) (os.FileInfo, error) {
 }
 
 // ReadFile reads a regular file of at most 1 MiB, within a second. It rejects other files, such as pipes, because they may never
-// end.
+// end. Its errors follow the name of a setting. They do not contain the name of the file, which may be a secret by mistake.
 func ReadFile(name string) ([]byte, error) {
 	c, err := readFile(name)
 	return c.data, err
@@ -96,22 +96,30 @@ func readFileNow(name string) (c fileContent, err error) {
 	// Without O_NONBLOCK, opening a pipe blocks until it has a writer.
 	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
-		return c, fmt.Errorf("cannot be read: %w", err)
+		return c, newReadError(err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return c, fmt.Errorf("cannot be read: %w", err)
+		return c, newReadError(err)
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return c, errors.New("does not name a regular file")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
-		return c, fmt.Errorf("cannot be read: %w", err)
+		return c, newReadError(err)
 	}
 	if len(data) > maxFileBytes {
 		return c, errors.New("names a file that is larger than 1 MiB")
 	}
 	return fileContent{info, data}, nil
+}
+
+func newReadError(err error) error {
+	var pathErr *os.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
+	}
+	return fmt.Errorf("cannot be read: %w", err)
 }

@@ -47,8 +47,8 @@ func TestSetting(t *testing.T) {
 		{"s3cretbad", "", "", "", "token is not good"},
 		{"", name, "s3cretbad", "", "token_file names a file whose content is not good"},
 		{"", name, " \n", "", "token_file names a file whose content is empty"},
-		{"", name + "none", "", "", "token_file cannot be read: open " + name + "none: no such file or directory"},
-		{"", filepath.Dir(name), "", "", "token_file cannot be read: read " + filepath.Dir(name) + ": is a directory"},
+		{"", name + "none", "", "", "token_file cannot be read: no such file or directory"},
+		{"", filepath.Dir(name), "", "", "token_file cannot be read: is a directory"},
 	} {
 		write(c.content)
 		s := Setting[string]{Key: "token", Text: c.text, File: c.file, Parse: parse}

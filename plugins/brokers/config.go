@@ -6,12 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -290,16 +290,24 @@ func (s *Sink) tlsConfig(host string) (*tls.Config, error) {
 		out.ServerName = c.ServerName
 	}
 	if c.CAFile != "" {
-		text, err := os.ReadFile(c.CAFile)
+		text, err := filewatch.ReadFile(c.CAFile)
 		if err != nil {
-			return nil, fieldError("tls.ca_file", "cannot be read: %v", err)
+			return nil, fieldError("tls.ca_file", "%v", err)
 		}
 		if out.RootCAs = x509.NewCertPool(); !out.RootCAs.AppendCertsFromPEM(text) {
 			return nil, fieldError("tls.ca_file", "names %s, which contains no certificate in PEM format", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {
-		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		certificate, err := filewatch.ReadFile(c.CertFile)
+		if err != nil {
+			return nil, fieldError("tls.cert_file", "%v", err)
+		}
+		key, err := filewatch.ReadFile(c.KeyFile)
+		if err != nil {
+			return nil, fieldError("tls.key_file", "%v", err)
+		}
+		pair, err := tls.X509KeyPair(certificate, key)
 		if err != nil {
 			return nil, fieldError("tls.cert_file", "and key_file cannot be used: %v", err)
 		}

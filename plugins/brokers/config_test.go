@@ -165,10 +165,10 @@ func TestSink_StartChecksFiles(t *testing.T) {
 	}{
 		{
 			Config{Broker: Kafka, User: "u", PasswordFile: "none"},
-			"password_file cannot be read: stat none: no such file",
+			"password_file cannot be read: no such file",
 		},
 		{Config{Broker: Kafka, User: "u", PasswordFile: empty}, "is empty"},
-		{Config{Broker: NATS, CredsFile: "none"}, "creds_file cannot be read: stat none"},
+		{Config{Broker: NATS, CredsFile: "none"}, "creds_file cannot be read: no such file"},
 		{
 			Config{Broker: NATS, TLS: &TLS{CAFile: text}},
 			"tls.ca_file names " + text + ", which contains no certificate",

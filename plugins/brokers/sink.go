@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/ThreeDotsLabs/watermill/message"
 
 	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/redact"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -255,20 +255,10 @@ func (s *Sink) readToken() (string, error) {
 	return token, err
 }
 
-// maxSecret is the maximum size of a file with a secret.
-const maxSecret = 1 << 20
-
 func readSecret(key, path string) (string, error) {
-	info, err := os.Stat(path)
+	data, err := filewatch.ReadFile(path)
 	if err != nil {
-		return "", fieldError(key, "cannot be read: %v", err)
-	}
-	if info.Size() > maxSecret {
-		return "", fieldError(key, "names %s, which is larger than 1 MiB", path)
-	}
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return "", fieldError(key, "cannot be read: %v", err)
+		return "", fieldError(key, "%v", err)
 	}
 	text := strings.TrimRight(string(data), "\r\n")
 	if text == "" {

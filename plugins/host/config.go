@@ -148,7 +148,7 @@ func (c *Config) listWarnings() []relay.FieldError {
 		err = CheckPins(program, c.SHA256, c.pinnedFiles())
 	}
 	if err != nil {
-		return []relay.FieldError{{Field: "command", Problem: "cannot be started at present: " + err.Error()}}
+		return []relay.FieldError{{Field: "command", Problem: "cannot be started: " + err.Error()}}
 	}
 	return nil
 }

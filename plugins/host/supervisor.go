@@ -218,7 +218,7 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 			continue
 		}
 		wait := pause.Next()
-		sv.o.Log.Error("plugin is not running and will be restarted", "error", err, "retry_in",
+		sv.o.Log.Error("plugin is not running and will be started again", "error", err, "retry_in",
 			wait.Round(time.Millisecond).String())
 		sv.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
 		if !await.Duration(ctx, wait) {

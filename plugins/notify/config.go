@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
@@ -147,9 +147,9 @@ func (c *Config) parseDestinations() ([]destination, error) {
 		}
 	}
 	for i, path := range c.URLFiles {
-		text, err := os.ReadFile(path)
+		text, err := filewatch.ReadFile(path)
 		if err != nil {
-			return nil, fieldError("url_files", i, "cannot be read: %v", err)
+			return nil, fieldError("url_files", i, "%v", err)
 		}
 		if len(text) > maxFile {
 			return nil, fieldError("url_files", i, "names %s, which is larger than 64 KiB", path)

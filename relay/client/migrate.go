@@ -62,7 +62,7 @@ func (c *Client) Migrate(ctx context.Context, m Migration) (string, error) {
 func (c *Client) Job(ctx context.Context, id string) (relay.Job, error) {
 	var j relay.Job
 	if err := c.doJSON(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, nil, &j); err != nil {
-		return relay.Job{}, fmt.Errorf("look at the job %s: %w", relay.Truncate(id, 60), err)
+		return relay.Job{}, fmt.Errorf("show the job %s: %w", relay.Truncate(id, 60), err)
 	}
 	return j, nil
 }

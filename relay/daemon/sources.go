@@ -174,7 +174,7 @@ func (s *sourceManager) describeSource(
 	}
 	one := adminapi.Source{
 		Name: name, Type: cfg.Type, URL: cfg.URL, HubID: cfg.HubID, Topics: cfg.Topics, State: adminapi.SourceUnread,
-		Reason: "no node reads the source at present; a node with this source in its configuration takes over " +
+		Reason: "no node reads the source now; a node with this source in its configuration takes over " +
 			"within seconds",
 		Resumes: stats.Cursor != "", Stored: stats.Stored, Quarantined: stats.Quarantined, Returned: stats.Returned,
 		Gaps: stats.Gaps,

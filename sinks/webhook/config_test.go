@@ -74,6 +74,7 @@ func TestValidate(t *testing.T) {
 		{Config{URL: good, Headers: map[string]string{"Host": "s3cret"}}, "headers.Host", "from the URL"},
 		{Config{URL: good, Headers: map[string]string{"X-A": "s3cret\r\nX-B: 1"}}, "headers.X-A", "line break"},
 		{Config{URL: good, Headers: map[string]string{"X-A\r\n": "1"}}, "headers", "not a valid header name"},
+		{Config{URL: good, Headers: map[string]string{"X-A: s3cret": "1"}}, "headers", `begins with "X-A" and is not a valid header name`},
 		{Config{URL: good, Headers: map[string]string{"X-A": "1", "x-a": "2"}}, "headers.x-a", "twice"},
 		{Config{URL: good, Bearer: "s3cret s3cret"}, "bearer", "white space"},
 		{Config{URL: good, Bearer: "a", BearerFile: "testdata/secret"}, "bearer_file", "conflicts with bearer"},

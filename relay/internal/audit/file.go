@@ -11,6 +11,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
 
 	"github.com/hubrelay/hubrelay/internal/hashchain"
 )
@@ -66,10 +69,31 @@ func (w *fileWriter) write(_ context.Context, batch []*Entry) (int, error) {
 
 func (w *fileWriter) encode(e *Entry, previous string) ([]byte, error) {
 	if w.opts.HashChain {
-		return json.Marshal(chainedEntry{Entry: e, PreviousSHA256: previous})
+		return encodeJSON(chainedEntry{Entry: e, PreviousSHA256: previous})
 	}
-	return json.Marshal(e)
+	return encodeJSON(e)
 }
+
+// encodeJSON also escapes characters that could control a terminal, because clients choose the names in entries.
+func encodeJSON(v any) ([]byte, error) {
+	text, err := json.Marshal(v)
+	if err != nil || bytes.IndexFunc(text, isUnprintable) < 0 {
+		return text, err
+	}
+	var escaped []byte
+	for _, r := range string(text) {
+		if !isUnprintable(r) {
+			escaped = utf8.AppendRune(escaped, r)
+			continue
+		}
+		for _, unit := range utf16.AppendRune(nil, r) {
+			escaped = fmt.Appendf(escaped, `\u%04x`, unit)
+		}
+	}
+	return escaped, nil
+}
+
+func isUnprintable(r rune) bool { return r >= 0x7f && !unicode.IsPrint(r) }
 
 func (w *fileWriter) appendText(text []byte) (int, error) {
 	if w.opts.File == Stdout {

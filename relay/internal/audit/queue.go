@@ -2,7 +2,6 @@ package audit
 
 import (
 	"context"
-	"encoding/json"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -120,7 +119,7 @@ func (w storeWriter) write(ctx context.Context, batch []*Entry) (int, error) {
 	lines := make([][]byte, len(batch))
 	for i, e := range batch {
 		var err error
-		if lines[i], err = json.Marshal(e); err != nil {
+		if lines[i], err = encodeJSON(e); err != nil {
 			return 0, err // impossible: strings, a number and a time
 		}
 	}

@@ -85,11 +85,35 @@ func isStruct(t reflect.Type) bool {
 func (c *checker) addBudget(n *ast.PredicateNode) {
 	call := &ast.CallNode{
 		Callee:    &ast.IdentifierNode{Value: chargeName},
-		Arguments: []ast.Node{&ast.IdentifierNode{Value: "(budget)"}},
+		Arguments: []ast.Node{&ast.IdentifierNode{Value: "(budget)"}, &ast.BoolNode{Value: isSearch(n.Node)}},
 	}
 	n.Node = &ast.SequenceNode{Nodes: []ast.Node{call, n.Node}}
-	for _, part := range []ast.Node{call, call.Callee, call.Arguments[0], n.Node} {
+	for _, part := range []ast.Node{call, call.Callee, call.Arguments[0], call.Arguments[1], n.Node} {
 		part.SetLocation(n.Location())
+	}
+}
+
+// isSearch reports whether the body of a loop contains another loop, or a search in a member of the notification.
+func isSearch(body ast.Node) bool {
+	var s searchFinder
+	ast.Walk(&body, &s)
+	return s.hasLoop || s.hasSearch && s.hasMember
+}
+
+// searchFinder visits the body of a loop.
+type searchFinder struct{ hasLoop, hasSearch, hasMember bool }
+
+// Visit implements ast.Visitor.
+func (s *searchFinder) Visit(node *ast.Node) {
+	switch n := (*node).(type) {
+	case *ast.PredicateNode:
+		s.hasLoop = true
+	case *ast.BuiltinNode:
+		s.hasSearch = s.hasSearch || n.Name != "len"
+	case *ast.BinaryNode:
+		s.hasSearch = s.hasSearch || slices.Contains([]string{"in", "not in", "contains", "matches"}, n.Operator)
+	case *ast.IdentifierNode:
+		s.hasMember = s.hasMember || !strings.HasPrefix(n.Value, "(") // a variable may contain a member
 	}
 }
 

@@ -101,7 +101,7 @@ func compileProgram(text string) (program *vm.Program, err error) {
 	g := &checker{}
 	program, err = expr.Compile(text,
 		expr.Env(&environment{}), expr.AsBool(), expr.WarnOnAny(), expr.MaxNodes(maxNodes),
-		expr.Function(chargeName, chargeIteration, new(func(*evalBudget) bool)), expr.Patch(g))
+		expr.Function(chargeName, chargeIteration, new(func(*evalBudget, bool) bool)), expr.Patch(g))
 	if g.firstError != nil {
 		setLocation(g.firstError, text, g.location.From)
 		return nil, g.firstError
@@ -143,7 +143,7 @@ func (ev *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, er
 
 // evalError converts an error of an evaluation. It omits the excerpt and the stack that the library adds.
 func evalError(err error) error {
-	for _, own := range []error{errIterations, errTime, errBudget} {
+	for _, own := range []error{errIterations, errSearches, errTime, errBudget} {
 		if errors.Is(err, own) {
 			return &Error{Text: own.Error()}
 		}

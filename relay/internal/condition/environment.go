@@ -59,6 +59,9 @@ const (
 	// maxIterations limits the iterations of all loops of an evaluation together. This is enough for one pass over
 	// the longest list in a notification of 256 KiB.
 	maxIterations = 100_000
+	// maxSearches limits the iterations of loops that search the notification in each iteration. The time of these grows with the
+	// square of its size.
+	maxSearches = 100
 	// maxTime limits the time of all loops of an evaluation. It is checked in each iteration. It is generous, so
 	// results do not depend on the load of the machine.
 	maxTime = time.Second
@@ -67,23 +70,32 @@ const (
 // evalBudget is the budget of one evaluation.
 type evalBudget struct {
 	iterations int
+	searches   int // iterations that search the notification
 	startedAt  time.Time // start of the first iteration
 }
 
 var (
+	errSearches   = fmt.Errorf("exceeded the limit of %d iterations of loops that search the event or contain a loop", maxSearches)
 	errIterations = fmt.Errorf("exceeded the limit of %d loop iterations", maxIterations)
 	errTime       = fmt.Errorf("exceeded the time limit of %s", maxTime)
 	errBudget     = errors.New("has no budget")
 )
 
-// chargeIteration is called before each iteration of a loop with the budget of the evaluation.
+// chargeIteration is called before each iteration of a loop with the budget of the evaluation, and whether the iteration searches
+// the notification.
 func chargeIteration(params ...any) (any, error) {
-	if len(params) != 1 {
+	if len(params) != 2 {
 		return false, errBudget
 	}
 	b, ok := params[0].(*evalBudget)
-	if !ok {
+	isSearch, isBool := params[1].(bool)
+	if !ok || !isBool {
 		return false, errBudget
+	}
+	if isSearch {
+		if b.searches++; b.searches > maxSearches {
+			return false, errSearches
+		}
 	}
 	if b.iterations++; b.iterations == 1 {
 		b.startedAt = time.Now()

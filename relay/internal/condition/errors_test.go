@@ -144,6 +144,40 @@ func TestCondition_LimitsLoops(t *testing.T) {
 	}
 }
 
+// The time of an evaluation does not grow with the square of the size of the event.
+func TestCondition_LimitsSearches(t *testing.T) {
+	for _, text := range []string{
+		`any(context.containers, # in context.clusters)`,
+		`any(context.containers, object.error contains #)`,
+		`let e = object.error; any(context.containers, e contains #)`,
+		`none(context.containers, lower(object.error) == #)`,
+		`any(context.containers, any(context.clusters, # == "x"))`,
+	} {
+		search, err := condition.Compile(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		if _, err := search(manyContainers(101)); err == nil || !strings.Contains(err.Error(), "limit of 100 iterations") {
+			t.Errorf("%s: got %v, want an error for 101 iterations", text, err)
+		}
+		if _, err := search(manyContainers(100)); err != nil {
+			t.Errorf("%s: got %v for 100 iterations", text, err)
+		}
+	}
+	for _, text := range []string{
+		`all(context.containers, lower(#) in ["a", "b"] or # != "x")`, `any(context.containers, # == object.id and # contains "x")`,
+	} {
+		once, err := condition.Compile(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		_, err = once(manyContainers(1000))
+		if isSearch := strings.Contains(text, "object.id"); (err != nil) != isSearch {
+			t.Errorf("%s: got %v", text, err)
+		}
+	}
+}
+
 // An error at run time has a position, but no data of the notification.
 func TestCondition_RuntimeErrors(t *testing.T) {
 	for text, want := range map[string]string{

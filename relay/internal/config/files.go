@@ -16,11 +16,7 @@ import (
 // readSecret reads a secret from a file, without its final newline.
 func readSecret(path string) (string, error) {
 	data, err := filewatch.ReadFile(path)
-	var pathErr *os.PathError
-	switch {
-	case errors.As(err, &pathErr): // it repeats the path
-		return "", fmt.Errorf("%s cannot be read: %w", path, pathErr.Err)
-	case err != nil:
+	if err != nil {
 		return "", fmt.Errorf("%s %w", path, err)
 	}
 	s := strings.TrimSuffix(strings.TrimSuffix(string(data), "\n"), "\r")
@@ -114,15 +110,12 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 	info, err := filewatch.Stat(name)
 	switch {
 	case err != nil:
-		hint := ""
+		hint := "set the name of a file"
 		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
 			hint = "file names are relative to the directory of the configuration file"
 		}
-		shown := name
-		if takesSecretFile(f.name) { // the value may be the secret itself
-			shown, hint = "the file", strings.TrimPrefix(hint+"; set the name of a file, not the secret", "; ")
-		}
-		c.ErrorAt(v.At, path, fmt.Sprintf("%s cannot be read: %s", shown, yamldoc.OpenErrorReason(err)), hint)
+		// The value may be the secret itself.
+		c.ErrorAt(v.At, path, "the file cannot be read: "+yamldoc.OpenErrorReason(err), hint)
 		return nil, false
 	case info.IsDir():
 		c.ErrorAt(v.At, path, name+" is a directory, not a file", "")

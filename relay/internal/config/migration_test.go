@@ -86,7 +86,7 @@ func TestLoad_MigrationErrors(t *testing.T) {
 		},
 		"no inventory": {
 			"{driver: {command: [x]}, inventory_file: none.yaml}",
-			"none.yaml cannot be read: no such file or directory; file names are relative to the directory",
+			"the file cannot be read: no such file or directory; file names are relative to the directory",
 		},
 	} {
 		if _, err := config.Load(writeConfig(t, keys+"migration: "+c.text+"\n"), nil, kinds()); err == nil ||

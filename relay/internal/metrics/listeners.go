@@ -22,7 +22,7 @@ func newListenerMetrics(registry *prometheus.Registry) listenerMetrics {
 			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip, blocked).",
 			"listener", "limit"),
 		evicted: counters("listener_connections_evicted_total",
-			"Connections that were closed later because of a limit, such as idle ones to make room, by listener.", "listener"),
+			"Open connections that were closed because of a limit, such as idle ones to make room, by listener.", "listener"),
 		failed: counters("listener_accept_failures_total",
 			"Connections that could not be accepted, such as without free file descriptors, by listener.", "listener"),
 	}

@@ -60,7 +60,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 		conditions: counters("sink_condition_failures_total",
 			"Events that a sink received because its condition (when) could not be evaluated.", "sink"),
 		plugins: counters("sink_plugin_events_total",
-			"Events of the process of a plugin: started, not_started, exited, hung, killed, gave_up, unknown_ack, "+
+			"Changes of the process of a plugin: started, not_started, exited, hung, killed, gave_up, unknown_ack, "+
 				"late_ack, output_cut.", "sink", "event"),
 	}
 	registry.MustRegister(s.evaluated)

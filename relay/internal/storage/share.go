@@ -64,8 +64,8 @@ func (us *usages) resetIntervals() {
 	}
 }
 
-// find returns the usage of a publisher, and adds a new one.
-func (us *usages) find(name string) *usage {
+// findOrAdd returns the usage of a publisher, and adds a new one.
+func (us *usages) findOrAdd(name string) *usage {
 	u := us.byName[name]
 	if u == nil {
 		if us.byName == nil {
@@ -143,7 +143,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 	if !isEvent {
 		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
-	u := group.find(name)
+	u := group.findOrAdd(name)
 	isQuiet, share := group.isQuiet(u), s.room/roomDivisor
 	switch {
 	case !s.hasLimit:

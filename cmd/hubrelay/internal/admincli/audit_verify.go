@@ -30,9 +30,9 @@ func newAuditVerify(std term.Streams) *cobra.Command {
 		Use:   "verify FILE...",
 		Short: "Check the hash chain of an audit file",
 		Long: `Checks whether lines of an audit file were changed, inserted or removed since they were written with
-audit.hash_chain. The chain cannot show that its last lines were removed: keep the hash that the command prints at another
-place, and compare it. If the first line follows another one, the command prints its hash too: that line must be the last one
-of an earlier file. Name the files of a rotation in their order, the oldest first.
+audit.hash_chain. The chain cannot show that its last lines were removed: keep the hash that the command prints elsewhere,
+and compare it. If the first line continues an earlier file, the command also prints the hash that the last line of that
+file must have. Name the files of a rotation in their order, the oldest first.
 
 The exit status is 1 if the chain is broken, or if no line has a hash.`,
 		Example: `  hubrelay audit verify /var/log/hubrelay/audit.log

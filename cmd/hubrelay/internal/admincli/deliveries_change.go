@@ -23,7 +23,7 @@ type deliveryAction struct {
 func newDeliveriesRetry(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
 		adminapi.RetryDeliveries(), "retry", "retried", "Start scheduled retries now",
-		`Makes the next attempts of deliveries due now. 'sinks retry' makes all attempts of a sink due. 'deadletters replay' is for
+		`Attempts deliveries now, before their scheduled time. 'sinks retry' does so for all deliveries of a sink. 'deadletters replay' is for
 dead letters.`,
 	})
 }

@@ -42,7 +42,7 @@ func newEventsTail(std term.Streams) *cobra.Command {
 		Short: "Follow the events with their state at each sink",
 		Long: `Prints the newest events that match all flags, and then new ones until it is interrupted. Each line has the time, the
 ID, the topic and the state at each sink that selects the event. An event is printed when all of these sinks have attempted
-it, or after two seconds. If many events arrive, some lines have no states. 'events show ID' prints it.
+it, or after two seconds. If many events arrive, some lines have no states; 'events show ID' shows them.
 
 It waits for a relay that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'

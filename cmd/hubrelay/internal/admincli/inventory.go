@@ -47,7 +47,7 @@ func newInventoryImport(std term.Streams) *cobra.Command {
 		Short: "Replace the containers and instances with those in a file",
 		Long: `Replaces the containers and instances of all nodes with the ones in a file, and removes all others. The
 file is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the relay defines servers, so
-clusters in the file must be equal to it, or absent.
+leave out the section clusters, or copy it from there.
 
 An instance that was migrated stays on its server until the file names this server or the server is removed. During a
 migration, an import is rejected if it removes or moves an instance of the same container.`,

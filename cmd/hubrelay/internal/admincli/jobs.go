@@ -17,7 +17,7 @@ func NewJobsCancel(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel JOB",
 		Short: "Cancel a job, and roll it back if it is running",
-		Long: `Cancels a migration. A job that is not running yet ends at once, and nothing was changed. The driver of a running one
+		Long: `Cancels a migration. A job that has not started ends at once, and nothing changes. The driver of a running one
 stops and moves the instance back to its server. If it can no longer go back, it completes the migration instead.
 The job stays "running" until then, also while the server of the instance is unreachable. A job that was canceled or
 rolled back has the state "error".

@@ -53,7 +53,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&spec.AccountID, "account", "", `account whose events the key sees; "*" for all`)
+	flags.StringVar(&spec.AccountID, "account", "", `account whose events the key sees, besides events without an account; "*" for all`)
 	flags.StringArrayVar(&spec.Hubs, "hub", nil, `hub that the key may access, "*" for all; may be repeated`)
 	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "permission besides reading: "+
 		"notifications-publish, containers-instances-migrate; may be repeated")

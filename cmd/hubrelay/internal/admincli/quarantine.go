@@ -21,10 +21,10 @@ import (
 const maxCorrected = 256 << 10
 
 func newQuarantine(std term.Streams) *cobra.Command {
-	cmd := command.NewGroup("quarantine", "Show, correct and drop events that the relay rejected",
+	cmd := command.NewGroup("quarantine", "Show, correct and drop invalid events of the inbox and of sources",
 		newQuarantineList(std), newQuarantineShow(std), newQuarantineReplay(std), newQuarantineDrop(std))
-	cmd.Long = `The quarantine has the invalid entries of the inbox and of sources, with the reason. Requests to publish are
-rejected instead. It keeps about the newest 100,000 entries.
+	cmd.Long = `The quarantine has the invalid entries of the inbox and of sources, with the reason. Invalid
+requests to publish are not stored; the client gets an error. It keeps about the newest 100,000 entries.
 
 ` + adminHelp
 	return cmd

@@ -166,7 +166,7 @@ func lastSinkFailure(s *adminapi.Sink) string {
 		s.LastSuccessAt.After(s.LastErrorAt) && s.Retrying == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%s: failed %s ago: %s", s.Name, term.FormatAgo(s.LastErrorAt), shortError(s.LastError))
+	return fmt.Sprintf("%s: the last attempt failed %s ago: %s", s.Name, term.FormatAgo(s.LastErrorAt), shortError(s.LastError))
 }
 
 func printSinks(std term.Streams, rows [][]string) error {

@@ -31,9 +31,9 @@ STATE is connected; connecting; retrying, if the upstream is not available; reje
 fix a problem; or unread, if no node reads the source. STATE AGE is the time since the state changed, NODE the node that
 reads the source.
 
-LAST EVENT is the time since an event was stored. STORED counts stored events, QUARANTINED the rejected ones, and
+LAST EVENT is the time since an event was stored. STORED counts stored events, QUARANTINED the invalid ones, and
 GAPS possible losses, on all nodes since the source was configured. RESUMES shows whether the upstream sends cursors.
-Without cursors, events sent while no node is connected are lost.`,
+Without cursors, events sent while no node is connected are lost. Columns without values are omitted.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
 		Args: command.ExactNamedArgs(0),

@@ -21,7 +21,7 @@ type relayFlags struct{ url, key, hub string }
 
 func (r *relayFlags) register(cmd *cobra.Command, std term.Streams) {
 	cmd.Flags().StringVar(&r.url, "url", "", "address of the relay, or HUBRELAY_URL (default http://127.0.0.1:8080)")
-	cmd.Flags().StringVar(&r.key, "key", "", "API key; prefer HUBRELAY_KEY, because other users can see flags")
+	cmd.Flags().StringVar(&r.key, "key", "", "secret of the API key, not its name; prefer HUBRELAY_KEY, because other users can see flags")
 	cmd.Flags().StringVar(&r.hub, "hub", "", "hub ID, or HUBRELAY_HUB")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		command.SetFirstNonEmpty(&r.url, std.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080")

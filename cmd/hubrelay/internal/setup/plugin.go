@@ -54,7 +54,7 @@ func (p *Plugin) Validate() error {
 		}
 		return nil
 	case p.Language != "go":
-		return fmt.Errorf("no skeleton in %.80q: choose %s", p.Language,
+		return fmt.Errorf("the language %.80q is not supported: choose %s", p.Language,
 			strings.Join(PluginLanguages(), " or "))
 	case p.Replace == "":
 		if !isRelease(p.Version) {

@@ -420,17 +420,18 @@ func TestVerifier_LogsNoCredential(t *testing.T) {
 		"HTTP/1.1 500 %s\r\nContent-Length: 0\r\n\r\n",
 		"%s\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + `{"name":"x","expires":"%s"}`,
+		"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + `{"name":"user %s"}`,
 	} {
 		e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
 			if err == nil {
-				_, _ = fmt.Fprintf(conn, response, "s3cret-credential")
+				_, _ = fmt.Fprintf(conn, response, "s3cret-credential /s3cret-path")
 				_ = conn.Close()
 			}
 		}))
 		now := time.Now()
 		var log bytes.Buffer
-		v := newTestVerifier(e.URL, &now)
+		v := newTestVerifier(e.URL+"/s3cret-path", &now)
 		v.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
 		if _, code := verify(v, "s3cret-credential"); code != relay.CodeAuthUnavailable {
 			t.Errorf("%s: got code %q", response, code)

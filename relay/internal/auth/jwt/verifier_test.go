@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -397,6 +398,27 @@ func BenchmarkVerify_Cached(b *testing.B) {
 	for b.Loop() {
 		if _, code := verify(v, token); code != "" {
 			b.Fatal(code)
+		}
+	}
+}
+
+// An endpoint may repeat the request in its response.
+func TestRemoteKeys_ErrorHidesURL(t *testing.T) {
+	t.Parallel()
+	for _, response := range []string{"HTTP/1.1 403 %s\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 200 OK\r\n%s\r\n\r\n"} {
+		i := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err == nil {
+				_, _ = fmt.Fprintf(conn, response, r.RequestURI+" "+r.Header.Get("Authorization"))
+				_ = conn.Close()
+			}
+		}))
+		keys := NewRemoteKeys(strings.Replace(i.URL, "://", "://user:s3cret-password@", 1) + "/s3cret-path?k=s3cret-value")
+		_, err := keys.Find(t.Context(), "x")
+		i.Close()
+		if secret := base64.StdEncoding.EncodeToString([]byte("user:s3cret-password")); err == nil ||
+			strings.Contains(err.Error(), "s3cret") || strings.Contains(err.Error(), secret) {
+			t.Errorf("%s: got %v", response, err)
 		}
 	}
 }

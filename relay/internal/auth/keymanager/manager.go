@@ -200,7 +200,7 @@ func (m *Manager) Revoke(ctx context.Context, name string) error {
 
 func (m *Manager) rejectConfigured(name string) error {
 	if m.opts.Keys.isConfigured(name) {
-		return relay.NewError(relay.CodeInvalidState, "the key "+name+" is in the configuration: change it there")
+		return relay.NewError(relay.CodeInvalidState, "the key "+name+" is in the configuration: change or remove it there")
 	}
 	return nil
 }

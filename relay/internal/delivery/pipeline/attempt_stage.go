@@ -17,7 +17,7 @@ type admitStage struct {
 }
 
 func (s *admitStage) Handle(ctx context.Context, it *Item) error {
-	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), it.Claim == nil && s.postponer.opts.canPostpone()
+	it.Permit.Account, it.Permit.CanPostpone = accountOf(it), it.Claim == nil && s.postponer.opts.canPostpone()
 	switch {
 	case !it.Permit.IsComplete():
 		err := s.admission.Acquire(ctx, &it.Permit)

@@ -276,7 +276,7 @@ func testSplitByAccount(t *testing.T, status, wholeAttempts int) {
 	var delivered []relay.Delivery
 	attempts := sink.deliveries()
 	for _, d := range attempts[wholeAttempts:] {
-		if d.Attempt < wholeAttempts || accountOf(&d) == (admission.Account{}) {
+		if d.Attempt < wholeAttempts || accountOf(&Item{Delivery: d}) == (admission.Account{}) {
 			t.Errorf("got attempt %d with %d notifications, want a later attempt with notifications of one account", d.Attempt,
 				len(d.Notifications))
 		}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -513,6 +514,35 @@ func TestDigest_StandInIsNotSplit(t *testing.T) {
 		}
 		if got, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil || got.Done != 2 {
 			t.Fatalf("got %+v, %v", got, err)
+		}
+	}
+}
+
+// A digest that counts events it does not list is not the delivery of one account, so it is not postponed with the failing account
+// that fills its list. Neither is its stand-in.
+func TestAccountOf_Digest(t *testing.T) {
+	t.Parallel()
+	n := event(0, "a.b", "h1")
+	for name, tt := range map[string]struct {
+		count  int
+		shared map[string]string
+		want   admission.Account
+	}{
+		"all are listed": {1, nil, admission.NewAccount("a1")},
+		"of one account": {3, map[string]string{"account": "a1"}, admission.NewAccount("a1")},
+		"others":         {3, nil, admission.Account{}},
+	} {
+		n.Digest = &relay.Digest{Count: tt.count, Topics: map[string]int{"a.b": tt.count}, Shared: tt.shared}
+		it := &Item{Delivery: n, Record: store.NewRecord(n, time.Now())}
+		if got := accountOf(it); got != tt.want {
+			t.Errorf("%s: got %+v, want %+v", name, got, tt.want)
+		}
+		if tt.want != (admission.Account{}) {
+			continue
+		}
+		parts := it.Record.SplitByAccount()
+		if got := accountOf(&Item{Delivery: parts[1].NextDelivery("id"), Record: parts[1]}); got != tt.want {
+			t.Errorf("the stand-in: got %+v, want %+v", got, tt.want)
 		}
 	}
 }

@@ -103,7 +103,7 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 
 // holdFresh schedules a fresh delivery after those with its key. Without one, it returns false.
 func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held bool, err error) {
-	it.Permit.Account, it.Permit.CanPostpone = accountOf(&it.Delivery), s.postponer.opts.canPostpone()
+	it.Permit.Account, it.Permit.CanPostpone = accountOf(it), s.postponer.opts.canPostpone()
 	if err := s.admission.WaitOpen(ctx, &it.Permit); errors.Is(err, admission.ErrPostponed) {
 		defer s.postponer.searchQueue(ctx)
 	} else if err != nil {

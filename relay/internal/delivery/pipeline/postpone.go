@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -194,11 +193,14 @@ func (p *postponer) searchQueue(ctx context.Context) {
 	}
 }
 
-// accountOf returns the account of all notifications of a delivery. It is unknown if they have several.
-func accountOf(d *relay.Delivery) admission.Account {
-	account := d.Notifications[0].Account
-	for i := range d.Notifications {
-		if d.Notifications[i].Account != account {
+// accountOf returns the account of all notifications of a delivery. It is unknown if they may have several.
+func accountOf(it *Item) admission.Account {
+	if it.Record != nil && it.Record.HasSeveralAccounts() {
+		return admission.Account{}
+	}
+	account := it.Delivery.Notifications[0].Account
+	for i := range it.Delivery.Notifications {
+		if it.Delivery.Notifications[i].Account != account {
 			return admission.Account{}
 		}
 	}

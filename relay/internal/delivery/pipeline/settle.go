@@ -119,8 +119,8 @@ const splitAttempts = 2
 // reject the notifications of one account only, so the others need not wait for many retries.
 func isSplitEarly(it *Item, retryAfter time.Duration, err error) bool {
 	_, isClaimed := it.Origin.(*claimOrigin)
-	return isClaimed && it.Record.AttemptCount >= splitAttempts && it.Record.HasSeveralAccounts() && retryAfter == 0 &&
-		!admission.IndicatesOutage(err)
+	return isClaimed && it.Record.AttemptCount >= splitAttempts && it.Record.HasSeveralAccounts() && it.Record.CanHalve() &&
+		retryAfter == 0 && !admission.IndicatesOutage(err)
 }
 
 // splitFailed returns the parts of a batch or digest that get further attempts, or nil if the delivery becomes a dead letter.
@@ -128,7 +128,7 @@ func splitFailed(r *store.Record, outcome relay.Outcome) []*store.Record {
 	switch {
 	case outcome == relay.OutcomePermanent && r.CanHalve(): // perhaps because of one notification
 		return r.Halves()
-	case outcome == relay.OutcomeRetry && r.HasSeveralAccounts(): // perhaps because of the notifications of one account
+	case outcome == relay.OutcomeRetry && r.HasSeveralAccounts() && r.CanHalve(): // perhaps because of the notifications of one account
 		return r.SplitByAccount()
 	}
 	return nil
@@ -170,7 +170,7 @@ func (s *settleStage) postponeDelivery(ctx context.Context, it *Item, minDelay t
 
 // recordAttempt adds the attempt to the history of each notification.
 func (s *settleStage) recordAttempt(it *Item, a *history.Attempt, err error) {
-	if s.opts.History == nil {
+	if s.opts.History == nil || it.Record != nil && it.Record.IsStandIn { // a stand-in is no event
 		return
 	}
 	if err != nil {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -102,7 +103,10 @@ func (r *Record) eraseAccount(account string, until time.Time) bool {
 
 // newStandIn returns a notification that represents a digest. It has only the values that all notifications of the digest share.
 func newStandIn(d *relay.Digest, cursor string) Notification {
-	topic := slices.Sorted(maps.Keys(d.Topics))[0]
+	bySeverity := func(a, b string) int {
+		return cmp.Or(cmp.Compare(relay.SeverityOf(a, relay.Object{}), relay.SeverityOf(b, relay.Object{})), strings.Compare(a, b))
+	}
+	topic := slices.MaxFunc(slices.Collect(maps.Keys(d.Topics)), bySeverity)
 	none, clusters := []string{}, []string{}
 	hub := d.Shared[SharedHub]
 	if text := d.Shared[SharedCluster]; text != "" {

@@ -131,7 +131,7 @@ func (r *Record) CanHalve() bool { return len(r.Notifications) > 1 || r.unlisted
 // HasSeveralAccounts reports whether the notifications of a batch or digest may belong to several accounts.
 func (r *Record) HasSeveralAccounts() bool {
 	return slices.ContainsFunc(r.Notifications, func(n Notification) bool { return n.Account != r.Notifications[0].Account }) ||
-		r.Digest != nil && r.Digest.Shared[SharedAccount] == "" && r.unlistedDigest() != nil
+		r.Digest != nil && r.Digest.Shared[SharedAccount] == "" && (r.IsStandIn || r.unlistedDigest() != nil)
 }
 
 // SplitByAccount returns a record for each account of a batch or digest, and one for the notifications that it does not list. They
