@@ -92,7 +92,7 @@ func TestInit_NestedKeys(t *testing.T) {
 	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5," +
 		"headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink, "--sink",
-		"webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
+		"webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "tls.ca_file: the file cannot be read") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink); code != 0 {

@@ -68,12 +68,12 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		},
 		"missing": {
 			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{
-				"sinks.later.command: cannot be started at present", "later does not exist",
+				"sinks.later.command: cannot be started", "later does not exist",
 			},
 		},
 		"another pin": {
 			sinks: "  pinned: {type: plugin, command: [./ends], sha256: " + strings.Repeat("ab", 32) + "}\n",
-			want:  []string{"sinks.pinned.command: cannot be started at present", "sha256 pins abab"},
+			want:  []string{"sinks.pinned.command: cannot be started", "sha256 pins abab"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

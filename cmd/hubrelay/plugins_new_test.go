@@ -98,7 +98,7 @@ func TestPluginsNew_RejectsInvalidArguments(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"--lang is required: go or python":                     {"watch"},
-		`no skeleton in "rust"`:                                {"watch", "--lang", "rust"},
+		`the language "rust" is not supported`:                 {"watch", "--lang", "rust"},
 		`"Watch" is not a plugin name`:                         {"Watch", "--lang", "python"},
 		"use a directory with its source (--re":                {"watch", "--lang", "go"},
 		"NAME is missing: usage: hubrelay plugins new NAME --": {"--lang", "go"},

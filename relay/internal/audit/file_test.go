@@ -150,3 +150,20 @@ func TestFileWriter_ShowsChangeWhileRunning(t *testing.T) {
 		t.Errorf("got %+v, want a broken line", r)
 	}
 }
+
+// A tenant chooses names in entries. They must not control the terminal of an operator who reads the file.
+func TestFileWriter_EscapesUnprintable(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "audit.log")
+	w := newTestWriter(t, file, true)
+	if _, err := w.write(t.Context(), []*Entry{{Target: "a\u009b31m\u202e\x7f€\U000e0001", Result: ResultOK}}); err != nil {
+		t.Fatal(err)
+	}
+	text := readFile(t, file)
+	if want := `"target":"a\u009b31m\u202e\u007f€\udb40\udc01"`; !strings.Contains(string(text), want) {
+		t.Errorf("got %s, want %s", text, want)
+	}
+	if r := verify(t, text); r.Broken != nil {
+		t.Errorf("got %+v, want a valid chain", r)
+	}
+}

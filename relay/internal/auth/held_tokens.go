@@ -72,7 +72,7 @@ type heldTokens struct {
 	mu       sync.Mutex
 	byKey    map[string]*Hold // by Redis key
 	bytes    heldBytes
-	released []*Hold          // tokens of ended streams, whose TTL must be reset a last time
+	released []*Hold // tokens of ended streams, whose TTL must be reset a last time
 	wake     chan struct{}
 }
 

@@ -70,7 +70,7 @@ const (
 // evalBudget is the budget of one evaluation.
 type evalBudget struct {
 	iterations int
-	searches   int // iterations that search the notification
+	searches   int       // iterations that search the notification
 	startedAt  time.Time // start of the first iteration
 }
 

@@ -56,7 +56,7 @@ func TestLoad_NeverPrintsRejectedSecret(t *testing.T) {
 		"auth:\n  keys:\n  - name: a\n    key: |hunter2\n":                                           "there is text after | or >",
 		"auth: {keys: [{name: a, key: abc,hunter2, hubs: [h]}]}":                                     "auth.keys[0]: has an unknown key without a value; text with a comma",
 		"auth: {keys: [{name: a key: hunter2, hubs: [h]}]}":                                          `contains ": " in text without quotes`,
-		"auth: {keys: [{name: a, key_file: /aGVs/hunter2=}]}":                                               "the file cannot be read: no such file",
+		"auth: {keys: [{name: a, key_file: /aGVs/hunter2=}]}":                                        "the file cannot be read: no such file",
 		"redis: {url_file: 'redis://u:hunter2@h/0'}":                                                 "the file cannot be read: no such file",
 		"auth: {keys: [{name: a, key: *hunter2}]}":                                                   "there is no anchor of this name",
 		"auth:\n  keys:\n  - name: a\n    key: !hunter2\n":                                           "tags are not supported",

@@ -42,7 +42,7 @@ func TestLoad_Migration(t *testing.T) {
 	}
 	// A missing program is only a warning.
 	if len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].String(),
-		":3:21: migration.driver.command: cannot be started at present: the command "+filepath.Join(filepath.Dir(path),
+		":3:21: migration.driver.command: cannot be started: the command "+filepath.Join(filepath.Dir(path),
 			"driver")+" does not exist") {
 		t.Errorf("warnings %v", cfg.Warnings)
 	}

@@ -55,8 +55,8 @@ const (
 	maxReopened = 10_000
 )
 
-// takeReopening counts a stream that is opened with a token. Each time an event stream notifies all nodes, and a rejected websocket
-// leaves its token valid. It returns 429.rate-limiting for a token that opens too many.
+// takeReopening counts a stream that is opened with a token: an event stream, which notifies all nodes, or a websocket with invalid
+// parameters, which leaves its token valid. It returns 429.rate-limiting for a token that opens too many.
 func (a *API) takeReopening(w http.ResponseWriter, token string) *relay.Error {
 	wait := a.reopened.Take(token)
 	if wait == 0 {

@@ -198,7 +198,10 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 	}
 	s, err := a.parseParameters(req)
 	if err != nil {
-		return err
+		if req.wantsSSE() {
+			return err
+		}
+		return cmp.Or(a.takeReopening(w, token), err) // the token stays valid
 	}
 	s.Hub, s.Account, s.Hubs, s.Key = grant.Hub, grant.Account, grant.Hubs, grant.KeyName
 	s.Allows, s.VisibilityKey = grant.Allows, grant.VisibilityKey()
@@ -252,7 +255,7 @@ func (a *API) authorizeStream(
 		}
 	}
 	grant, err := a.checkToken(r, token)
-	if err == nil {
+	if err == nil && req.wantsSSE() {
 		err = a.takeReopening(w, token)
 	}
 	return grant, token, err

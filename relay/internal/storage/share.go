@@ -25,16 +25,16 @@ const (
 // roomShares divides the room that is left between the publishers of this node. One that fills Redis would otherwise stop all
 // others, and use all room that becomes free.
 type roomShares struct {
-	mu         sync.Mutex
-	hasLimit   bool
-	isFull     bool
-	room       float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
-	allRoom    float64 // bytes until the end of the reserve
-	eventRoom  float64 // bytes of allRoom that only events may use
-	events     usages
-	requests   usages // of requests that publish nothing, such as those for tokens
-	small      map[string]int64 // bytes of small requests since the last measurement, by owner
-	allSmall   float64          // bytes of small requests since the last measurement
+	mu        sync.Mutex
+	hasLimit  bool
+	isFull    bool
+	room      float64 // bytes until the limit, or, while the storage is full, until the end of the reserve
+	allRoom   float64 // bytes until the end of the reserve
+	eventRoom float64 // bytes of allRoom that only events may use
+	events    usages
+	requests  usages           // of requests that publish nothing, such as those for tokens
+	small     map[string]int64 // bytes of small requests since the last measurement, by owner
+	allSmall  float64          // bytes of small requests since the last measurement
 }
 
 // usages are the usages of all publishers.

@@ -65,7 +65,7 @@ func TestLastSinkFailure(t *testing.T) {
 	failed := adminapi.Sink{
 		Name: "billing", Configured: true, LastError: "post to example.com: status 500", LastErrorAt: at(3 * time.Hour),
 	}
-	const want = "billing: failed 3h ago: status 500"
+	const want = "billing: the last attempt failed 3h ago: status 500"
 	for _, c := range []struct {
 		name string
 		with func(*adminapi.Sink)

@@ -41,7 +41,7 @@ func TestPlugin_Validate(t *testing.T) {
 			"is not the module file of github.com/hubrelay/hubrelay",
 		},
 		"python, source":    {Plugin{Name: "a", Language: "python", Replace: root}, "does not use the source"},
-		"no language":       {Plugin{Name: "a", Language: "cobol"}, `no skeleton in "cobol": choose go or python`},
+		"no language":       {Plugin{Name: "a", Language: "cobol"}, `the language "cobol" is not supported: choose go or python`},
 		"no name":           {Plugin{Language: "python"}, `"" is not a plugin name`},
 		"upper case":        {Plugin{Name: "Watch", Language: "python"}, `"Watch" is not a plugin name`},
 		"another directory": {Plugin{Name: "../a", Language: "python"}, `"../a" is not a plugin name`},
