@@ -88,7 +88,7 @@ func TestLastSinkFailure(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
-	if got := term.TruncateToWidth(want, 20); got != "billing: failed 3h …" || term.TruncateToWidth(want, 0) != want {
+	if got := term.TruncateToWidth(want, 20); got != "billing: the last a…" || term.TruncateToWidth(want, 0) != want {
 		t.Errorf("TruncateToWidth(%q, 20) = %q", want, got)
 	}
 }
