@@ -93,29 +93,46 @@ func (c *checker) addBudget(n *ast.PredicateNode) {
 	}
 }
 
-// isSearch reports whether the body of a loop contains another loop, or a search in a member of the notification.
+// isSearch reports whether the body of a loop contains another loop, or an operation whose time depends on a member of the
+// notification or on a variable, which may contain one.
 func isSearch(body ast.Node) bool {
-	var s searchFinder
-	ast.Walk(&body, &s)
-	return s.hasLoop || s.hasSearch && s.hasMember
+	return containsNode(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.PredicateNode:
+			return true
+		case *ast.BuiltinNode:
+			return containsNode(n, isMember)
+		case *ast.BinaryNode:
+			switch n.Operator {
+			case "in", "not in", "contains", "matches":
+				return containsNode(n, isMember)
+			case "==", "!=", "<", ">", "<=", ">=": // takes no longer than reading the shorter value
+				return containsNode(n.Left, isMember) && containsNode(n.Right, isMember)
+			}
+		}
+		return false
+	})
 }
 
-// searchFinder visits the body of a loop.
-type searchFinder struct{ hasLoop, hasSearch, hasMember bool }
+func isMember(n ast.Node) bool {
+	identifier, ok := n.(*ast.IdentifierNode)
+	return ok && !strings.HasPrefix(identifier.Value, "(")
+}
+
+// containsNode reports whether a node or one of its children has a property.
+func containsNode(n ast.Node, has func(ast.Node) bool) bool {
+	f := nodeFinder{has: has}
+	ast.Walk(&n, &f)
+	return f.found
+}
+
+type nodeFinder struct {
+	has   func(ast.Node) bool
+	found bool
+}
 
 // Visit implements ast.Visitor.
-func (s *searchFinder) Visit(node *ast.Node) {
-	switch n := (*node).(type) {
-	case *ast.PredicateNode:
-		s.hasLoop = true
-	case *ast.BuiltinNode:
-		s.hasSearch = s.hasSearch || n.Name != "len"
-	case *ast.BinaryNode:
-		s.hasSearch = s.hasSearch || slices.Contains([]string{"in", "not in", "contains", "matches"}, n.Operator)
-	case *ast.IdentifierNode:
-		s.hasMember = s.hasMember || !strings.HasPrefix(n.Value, "(") // a variable may contain a member
-	}
-}
+func (f *nodeFinder) Visit(node *ast.Node) { f.found = f.found || f.has(*node) }
 
 // rejectNode records the first error in the text.
 func (c *checker) rejectNode(n ast.Node, text, hint string) {

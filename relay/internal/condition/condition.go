@@ -127,7 +127,7 @@ type evaluation struct {
 
 func (ev *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, error) {
 	ev.env.fill(e)
-	ev.env.Budget, ev.budget = &ev.budget, evalBudget{}
+	ev.env.Budget, ev.budget = &ev.budget, evalBudget{envelope: e}
 	ev.machine.MemoryBudget = conf.DefaultMemoryBudget
 	result, err := ev.machine.Run(program, &ev.env)
 	ev.env = environment{}
@@ -143,7 +143,7 @@ func (ev *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, er
 
 // evalError converts an error of an evaluation. It omits the excerpt and the stack that the library adds.
 func evalError(err error) error {
-	for _, own := range []error{errIterations, errSearches, errTime, errBudget} {
+	for _, own := range []error{errIterations, errSearched, errTime, errBudget} {
 		if errors.Is(err, own) {
 			return &Error{Text: own.Error()}
 		}

@@ -59,9 +59,9 @@ const (
 	// maxIterations limits the iterations of all loops of an evaluation together. This is enough for one pass over
 	// the longest list in a notification of 256 KiB.
 	maxIterations = 100_000
-	// maxSearches limits the iterations of loops that search the notification in each iteration. The time of these grows with the
-	// square of its size.
-	maxSearches = 100
+	// maxSearched limits the bytes that loops search which search the notification in each iteration, with its size for each. The time
+	// of such a loop grows with the square of the size.
+	maxSearched = 1 << 20
 	// maxTime limits the time of all loops of an evaluation. It is checked in each iteration. It is generous, so
 	// results do not depend on the load of the machine.
 	maxTime = time.Second
@@ -70,12 +70,14 @@ const (
 // evalBudget is the budget of one evaluation.
 type evalBudget struct {
 	iterations int
-	searches   int       // iterations that search the notification
+	searched   int // bytes that iterations have searched in the notification
+	size       int // of the notification, 0 before the first search
+	envelope   *relay.Envelope
 	startedAt  time.Time // start of the first iteration
 }
 
 var (
-	errSearches   = fmt.Errorf("exceeded the limit of %d iterations of loops that search the event or contain a loop", maxSearches)
+	errSearched   = errors.New("exceeded the limit of 1 MiB for loops that search the event, or contain a loop, in each iteration")
 	errIterations = fmt.Errorf("exceeded the limit of %d loop iterations", maxIterations)
 	errTime       = fmt.Errorf("exceeded the time limit of %s", maxTime)
 	errBudget     = errors.New("has no budget")
@@ -93,8 +95,11 @@ func chargeIteration(params ...any) (any, error) {
 		return false, errBudget
 	}
 	if isSearch {
-		if b.searches++; b.searches > maxSearches {
-			return false, errSearches
+		if b.size == 0 {
+			b.size = sizeOf(b.envelope)
+		}
+		if b.searched += b.size; b.searched > maxSearched {
+			return false, errSearched
 		}
 	}
 	if b.iterations++; b.iterations == 1 {
@@ -105,4 +110,17 @@ func chargeIteration(params ...any) (any, error) {
 		return false, errTime
 	}
 	return true, nil
+}
+
+// sizeOf returns about the bytes of the values of a notification.
+func sizeOf(e *relay.Envelope) int {
+	const element = 16 // a comparison takes as long as reading these bytes
+	size := element + len(e.Object.ID) + len(e.Object.State) + len(e.Object.Error)
+	c := &e.Context
+	for _, list := range [][]string{c.Environments, c.DNSZones, c.Clusters, c.Containers} {
+		for _, text := range list {
+			size += element + len(text)
+		}
+	}
+	return size
 }

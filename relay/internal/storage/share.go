@@ -117,7 +117,13 @@ func (s *roomShares) resetSmallLocked() {
 func (s *roomShares) mayPublish(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.isFull || s.events.isQuiet(s.events.byName[name])
+	return !s.isFull || s.isQuietPublisher(s.events.byName[name])
+}
+
+// isQuietPublisher reports whether a publisher, which may be new (nil), is quiet among the publishers, or compared with the tokens
+// and other requests, which may have filled the storage.
+func (s *roomShares) isQuietPublisher(u *usage) bool {
+	return s.events.isQuiet(u) || u.recent*quietDivisor <= s.requests.recent
 }
 
 // countSmall counts bytes of a small request, and reports whether the small requests of its owner and of all owners have taken
@@ -144,7 +150,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
 	u := group.findOrAdd(name)
-	isQuiet, share := group.isQuiet(u), s.room/roomDivisor
+	share, isQuiet := s.room/roomDivisor, group.isQuiet(u) || isEvent && s.isQuietPublisher(u)
 	switch {
 	case !s.hasLimit:
 		share = math.Inf(1)

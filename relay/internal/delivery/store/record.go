@@ -135,7 +135,7 @@ func (r *Record) HasSeveralAccounts() bool {
 }
 
 // SplitByAccount returns a record for each account of a batch or digest, and one for the notifications that it does not list. They
-// have the history and the number of attempts of the whole.
+// have the history of the whole, and, except that one, its number of attempts.
 func (r *Record) SplitByAccount() []*Record {
 	var parts [][]Notification
 	places := make(map[string]int)
@@ -149,7 +149,9 @@ func (r *Record) SplitByAccount() []*Record {
 	}
 	records := r.splitInto(parts)
 	for _, part := range records {
-		part.AttemptCount = r.AttemptCount
+		if !part.IsStandIn {
+			part.AttemptCount = r.AttemptCount
+		}
 	}
 	return records
 }
@@ -174,7 +176,8 @@ func (r *Record) splitInto(parts [][]Notification) []*Record {
 		add(list, digest)
 	}
 	if rest := r.unlistedDigest(); rest != nil {
-		add([]Notification{newStandIn(rest, r.Notifications[0].Cursor)}, rest).IsStandIn = true
+		part := add([]Notification{newStandIn(rest, r.Notifications[0].Cursor)}, rest)
+		part.IsStandIn, part.First = true, time.Time{} // it has the whole schedule, because it may be of other accounts
 	}
 	return records
 }
