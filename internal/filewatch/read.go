@@ -14,7 +14,7 @@ import (
 const timeout = time.Second
 
 // errHanging is the error of a call that takes too long.
-var errHanging = errors.New("cannot be read: the file system does not respond")
+var errHanging = errors.New("the file system does not respond")
 
 // hanging counts the calls for each file that exceed the timeout. It is global because such calls cannot be ended, and each
 // further one would add a goroutine.
@@ -88,7 +88,11 @@ type fileContent struct {
 }
 
 func readFile(name string) (fileContent, error) {
-	return callWithin(name, func() (fileContent, error) { return readFileNow(name) })
+	c, err := callWithin(name, func() (fileContent, error) { return readFileNow(name) })
+	if errors.Is(err, errHanging) {
+		err = newReadError(err)
+	}
+	return c, err
 }
 
 // readFileNow calls Stat before it reads, so the next check detects a change made in between.

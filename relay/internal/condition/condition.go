@@ -130,7 +130,7 @@ func (ev *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, er
 	ev.env.Budget, ev.budget = &ev.budget, evalBudget{envelope: e}
 	ev.machine.MemoryBudget = conf.DefaultMemoryBudget
 	result, err := ev.machine.Run(program, &ev.env)
-	ev.env = environment{}
+	ev.env, ev.budget = environment{}, evalBudget{}
 	if err != nil {
 		return false, evalError(err)
 	}

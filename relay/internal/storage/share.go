@@ -117,12 +117,12 @@ func (s *roomShares) resetSmallLocked() {
 func (s *roomShares) mayPublish(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return !s.isFull || s.isQuietPublisher(s.events.byName[name])
+	return !s.isFull || s.isQuietPublisherLocked(s.events.byName[name])
 }
 
-// isQuietPublisher reports whether a publisher, which may be new (nil), is quiet among the publishers, or compared with the tokens
+// isQuietPublisherLocked reports whether a publisher, which may be new (nil), is quiet among the publishers, or compared with the tokens
 // and other requests, which may have filled the storage.
-func (s *roomShares) isQuietPublisher(u *usage) bool {
+func (s *roomShares) isQuietPublisherLocked(u *usage) bool {
 	return s.events.isQuiet(u) || u.recent*quietDivisor <= s.requests.recent
 }
 
@@ -150,7 +150,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
 	u := group.findOrAdd(name)
-	share, isQuiet := s.room/roomDivisor, group.isQuiet(u) || isEvent && s.isQuietPublisher(u)
+	share, isQuiet := s.room/roomDivisor, group.isQuiet(u) || isEvent && s.isQuietPublisherLocked(u)
 	switch {
 	case !s.hasLimit:
 		share = math.Inf(1)

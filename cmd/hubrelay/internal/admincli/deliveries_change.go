@@ -23,8 +23,8 @@ type deliveryAction struct {
 func newDeliveriesRetry(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
 		adminapi.RetryDeliveries(), "retry", "retried", "Start scheduled retries now",
-		`Attempts deliveries now, before their scheduled time. 'sinks retry' does so for all deliveries of a sink. 'deadletters replay' is for
-dead letters.`,
+		`Attempts deliveries now, before their scheduled time. 'sinks retry' does so for all deliveries of a sink, and
+'deadletters replay' for dead letters.`,
 	})
 }
 

@@ -420,7 +420,6 @@ func TestVerifier_LogsNoCredential(t *testing.T) {
 		"HTTP/1.1 500 %s\r\nContent-Length: 0\r\n\r\n",
 		"%s\r\n\r\n",
 		"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + `{"name":"x","expires":"%s"}`,
-		"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + `{"name":"user %s"}`,
 	} {
 		e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			conn, _, err := http.NewResponseController(w).Hijack()
