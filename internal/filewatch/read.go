@@ -33,20 +33,21 @@ func (h *hangingCalls) add(name string, n int) {
 	}
 }
 
-func (h *hangingCalls) contains(name string) bool {
+func (h *hangingCalls) hasCallFor(name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.byName[name] > 0
 }
 
-// callWithin calls f, which uses a file, with a time limit. While an earlier call for the file exceeds the limit, it does not.
+// callWithin calls f, which uses a file, with a time limit. It returns errHanging at once while an earlier call for the file exceeds
+// the limit.
 func callWithin[T any](name string, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	var none T
-	if hanging.contains(name) {
+	if hanging.hasCallFor(name) {
 		return none, errHanging
 	}
 	done := make(chan result, 1)

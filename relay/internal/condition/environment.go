@@ -59,8 +59,8 @@ const (
 	// maxIterations limits the iterations of all loops of an evaluation together. This is enough for one pass over
 	// the longest list in a notification of 256 KiB.
 	maxIterations = 100_000
-	// maxSearched limits the bytes that loops search which search the notification in each iteration, with its size for each. The time
-	// of such a loop grows with the square of the size.
+	// maxSearched limits the work of loops that search the notification in each iteration, in bytes. Each iteration counts the size
+	// of the notification. Otherwise the time of such a loop would grow with the square of that size.
 	maxSearched = 1 << 20
 	// maxTime limits the time of all loops of an evaluation. It is checked in each iteration. It is generous, so
 	// results do not depend on the load of the machine.

@@ -110,7 +110,7 @@ func (c *converter) filePath(f *field, v *yamldoc.Value, path string) (any, bool
 	info, err := filewatch.Stat(name)
 	switch {
 	case err != nil:
-		hint := "set the name of a file"
+		hint := ""
 		if !filepath.IsAbs(v.Text) && v.At.Variable == "" {
 			hint = "file names are relative to the directory of the configuration file"
 		}

@@ -120,8 +120,8 @@ func (s *roomShares) mayPublish(name string) bool {
 	return !s.isFull || s.isQuietPublisherLocked(s.events.byName[name])
 }
 
-// isQuietPublisherLocked reports whether a publisher, which may be new (nil), is quiet among the publishers, or compared with the tokens
-// and other requests, which may have filled the storage.
+// isQuietPublisherLocked reports whether a publisher, which may be new (nil), is quiet among the publishers, or has recently sent at
+// most half as many bytes as all tokens and other requests together, which may have filled the storage.
 func (s *roomShares) isQuietPublisherLocked(u *usage) bool {
 	return s.events.isQuiet(u) || u.recent*quietDivisor <= s.requests.recent
 }
@@ -150,7 +150,11 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
 	u := group.findOrAdd(name)
-	share, isQuiet := s.room/roomDivisor, group.isQuiet(u) || isEvent && s.isQuietPublisherLocked(u)
+	isQuiet := group.isQuiet(u)
+	if isEvent {
+		isQuiet = s.isQuietPublisherLocked(u)
+	}
+	share := s.room / roomDivisor
 	switch {
 	case !s.hasLimit:
 		share = math.Inf(1)
@@ -171,7 +175,8 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 }
 
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
-// is full, a quiet publisher may still store events: one that has recently sent at most half of the average of this node.
+// is full, a quiet publisher may still store events: one that has recently sent at most half of the average of this node,
+// or half of what tokens and other requests took.
 func (m *Monitor) CheckPublisher(name string) error {
 	if m.shares.mayPublish(name) {
 		return nil

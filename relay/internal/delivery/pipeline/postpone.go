@@ -195,7 +195,7 @@ func (p *postponer) searchQueue(ctx context.Context) {
 
 // accountOf returns the account of all notifications of a delivery. It is unknown if they may have several.
 func accountOf(it *Item) admission.Account {
-	if it.Record != nil && it.Record.HasSeveralAccounts() {
+	if it.Record != nil && it.Record.CountsOtherAccounts() {
 		return admission.Account{}
 	}
 	account := it.Delivery.Notifications[0].Account

@@ -119,16 +119,16 @@ const splitAttempts = 2
 // reject the notifications of one account only, so the others need not wait for many retries.
 func isSplitEarly(it *Item, retryAfter time.Duration, err error) bool {
 	_, isClaimed := it.Origin.(*claimOrigin)
-	return isClaimed && it.Record.AttemptCount >= splitAttempts && it.Record.HasSeveralAccounts() && it.Record.CanHalve() &&
+	return isClaimed && it.Record.AttemptCount >= splitAttempts && it.Record.HasSeveralAccounts() && it.Record.CanSplit() &&
 		retryAfter == 0 && !admission.IndicatesOutage(err)
 }
 
 // splitFailed returns the parts of a batch or digest that get further attempts, or nil if the delivery becomes a dead letter.
 func splitFailed(r *store.Record, outcome relay.Outcome) []*store.Record {
 	switch {
-	case outcome == relay.OutcomePermanent && r.CanHalve(): // perhaps because of one notification
+	case outcome == relay.OutcomePermanent && r.CanSplit(): // perhaps because of one notification
 		return r.Halves()
-	case outcome == relay.OutcomeRetry && r.HasSeveralAccounts() && r.CanHalve(): // perhaps because of the notifications of one account
+	case outcome == relay.OutcomeRetry && r.HasSeveralAccounts() && r.CanSplit(): // perhaps because of the notifications of one account
 		return r.SplitByAccount()
 	}
 	return nil

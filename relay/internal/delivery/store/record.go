@@ -115,7 +115,7 @@ func newNotification(n relay.Notification) Notification {
 }
 
 // Halves returns the records of both halves of a batch or digest, and of the notifications that it does not list. There are at least
-// two if [Record.CanHalve]. They have the history of the whole, but their attempts are counted from the start.
+// two if [Record.CanSplit]. They have the history of the whole, but their attempts are counted from the start.
 func (r *Record) Halves() []*Record {
 	middle := len(r.Notifications) / 2
 	parts := [][]Notification{r.Notifications[:middle], r.Notifications[middle:]}
@@ -125,13 +125,30 @@ func (r *Record) Halves() []*Record {
 	return r.splitInto(parts)
 }
 
-// CanHalve reports whether a batch or digest has several notifications.
-func (r *Record) CanHalve() bool { return len(r.Notifications) > 1 || r.unlistedDigest() != nil }
+// CanSplit reports whether a batch or digest has several notifications, also ones that it does not list.
+func (r *Record) CanSplit() bool { return len(r.Notifications) > 1 || r.hasUnlisted() }
 
 // HasSeveralAccounts reports whether the notifications of a batch or digest may belong to several accounts.
 func (r *Record) HasSeveralAccounts() bool {
 	return slices.ContainsFunc(r.Notifications, func(n Notification) bool { return n.Account != r.Notifications[0].Account }) ||
-		r.Digest != nil && r.Digest.Shared[SharedAccount] == "" && (r.IsStandIn || r.unlistedDigest() != nil)
+		r.CountsOtherAccounts()
+}
+
+// CountsOtherAccounts reports whether a digest counts notifications that it does not list, and that may belong to other accounts.
+func (r *Record) CountsOtherAccounts() bool {
+	return r.Digest != nil && r.Digest.Shared[SharedAccount] == "" && (r.IsStandIn || r.hasUnlisted())
+}
+
+// hasUnlisted reports whether a digest counts notifications that it neither lists nor has a stand-in for.
+func (r *Record) hasUnlisted() bool {
+	if r.Digest == nil || r.IsStandIn {
+		return false
+	}
+	counted := 0
+	for _, n := range r.Digest.Topics {
+		counted += n
+	}
+	return counted > len(r.Notifications)
 }
 
 // SplitByAccount returns a record for each account of a batch or digest, and one for the notifications that it does not list. They
@@ -175,7 +192,8 @@ func (r *Record) splitInto(parts [][]Notification) []*Record {
 		}
 		add(list, digest)
 	}
-	if rest := r.unlistedDigest(); rest != nil {
+	if r.hasUnlisted() {
+		rest := r.unlistedDigest()
 		part := add([]Notification{newStandIn(rest, r.Notifications[0].Cursor)}, rest)
 		part.IsStandIn, part.First = true, time.Time{} // it has the whole schedule, because it may be of other accounts
 	}
@@ -191,11 +209,8 @@ func (r *Record) attemptsOfPart() []Attempt {
 	return list
 }
 
-// unlistedDigest returns the digest of the notifications that a digest counts, but does not list. It is nil without any.
+// unlistedDigest returns the digest of the notifications that a digest counts, but does not list.
 func (r *Record) unlistedDigest() *relay.Digest {
-	if r.Digest == nil || r.IsStandIn || r.Digest.Count <= len(r.Notifications) {
-		return nil
-	}
 	rest, listed := *r.Digest, countTopics(r.Notifications)
 	rest.Count, rest.Topics = 0, make(map[string]int)
 	for topic, n := range r.Digest.Topics {
@@ -203,9 +218,6 @@ func (r *Record) unlistedDigest() *relay.Digest {
 			rest.Topics[topic] = n - listed[topic]
 			rest.Count += rest.Topics[topic]
 		}
-	}
-	if rest.Count == 0 {
-		return nil
 	}
 	return &rest
 }

@@ -156,13 +156,13 @@ func TestRecord_HalvesKeepUnlisted(t *testing.T) {
 	} {
 		r := Record{Digest: &tt.digest, Notifications: []Notification{{ID: "a", Topic: "listed"}, {ID: "b", Topic: "listed"}}[:tt.listed]}
 		r.Attempts = []Attempt{{Status: 400, Response: "it repeats another part"}}
-		if !r.CanHalve() || r.HasSeveralAccounts() != (len(tt.want) > tt.listed && name != "of one account") {
-			t.Errorf("%s: CanHalve is %v, HasSeveralAccounts is %v", name, r.CanHalve(), r.HasSeveralAccounts())
+		if !r.CanSplit() || r.HasSeveralAccounts() != (len(tt.want) > tt.listed && name != "of one account") {
+			t.Errorf("%s: CanSplit is %v, HasSeveralAccounts is %v", name, r.CanSplit(), r.HasSeveralAccounts())
 		}
 		var got []int
 		for _, part := range r.Halves() {
 			got = append(got, part.Digest.Count)
-			if part.CanHalve() || part.HasSeveralAccounts() && !part.IsStandIn {
+			if part.CanSplit() || part.HasSeveralAccounts() && !part.IsStandIn {
 				t.Errorf("%s: the part %+v can be split again", name, part)
 			}
 			if part.Attempts[0].Response != "" || part.Attempts[0].Status != 400 {
