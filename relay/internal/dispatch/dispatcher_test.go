@@ -291,8 +291,10 @@ func TestDispatcher_SplitsMatches(t *testing.T) {
 			for i := range list {
 				list[i] = relay.Notification{ID: strconv.Itoa(i), Topic: "x", Hub: "h1", Data: slices.Repeat([]byte("1"), tt.size)}
 			}
-			if _, err := e.log.Append(t.Context(), eventlog.AppendRequest{Hub: "h1", Notifications: list}); err != nil {
-				t.Fatal(err)
+			for part := range slices.Chunk(list, 20) {
+				if _, err := e.log.Append(t.Context(), eventlog.AppendRequest{Hub: "h1", Notifications: part}); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if tt.catchUp {
 				old := Sink{Name: "old", FromStart: true}
