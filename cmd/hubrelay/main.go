@@ -31,7 +31,7 @@ func main() {
 	// The first signal cancels ctx, the second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	std := term.Streams{In: os.Stdin, Out: term.NewOutput(os.Stdout), Err: term.NewOutput(os.Stderr), Env: os.Environ()}
+	std := term.Streams{In: os.Stdin, Out: term.NewOutput(os.Stdout), Err: term.NewErrorOutput(os.Stderr), Env: os.Environ()}
 	os.Exit(run(ctx, os.Args[1:], std))
 }
 

@@ -23,7 +23,7 @@ func NewPalette(w io.Writer, env []string) Palette {
 	return Palette{on: !noColor}
 }
 
-// descriptor is a file, or a writer of NewOutput.
+// descriptor is a file, or a writer of this package.
 type descriptor interface{ Fd() uintptr }
 
 // IsTerminal reports whether w is a terminal.

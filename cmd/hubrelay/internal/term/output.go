@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"unicode/utf16"
@@ -17,23 +18,30 @@ func NewOutput(f *os.File) io.Writer {
 	if !IsTerminal(f) {
 		return f
 	}
-	return &terminalWriter{file: f}
+	return &escapingWriter{file: f}
 }
 
-// terminalWriter does not embed the file, because io.WriteString and io.Copy would then bypass Write.
-type terminalWriter struct {
+// NewErrorOutput returns a writer to f that prints such characters escaped, also if f is no terminal, because people read the log
+// of a service with other programs, which may print it unchanged.
+func NewErrorOutput(f *os.File) io.Writer { return &escapingWriter{file: f} }
+
+// escapingWriter does not embed the file, because io.WriteString and io.Copy would then bypass Write.
+type escapingWriter struct {
 	file    *os.File
 	mu      sync.Mutex
 	partial []byte // an incomplete character at the end of the last write
 }
 
-// Fd returns the descriptor of the terminal.
-func (w *terminalWriter) Fd() uintptr { return w.file.Fd() }
+// Fd returns the descriptor of the file.
+func (w *escapingWriter) Fd() uintptr { return w.file.Fd() }
 
 // Write may be called concurrently.
-func (w *terminalWriter) Write(p []byte) (int, error) {
+func (w *escapingWriter) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(w.partial) == 0 && !slices.ContainsFunc(p, func(b byte) bool { return b >= 0x7f }) {
+		return w.file.Write(p)
+	}
 	safe, partial := escapeControls(append(w.partial, p...))
 	w.partial = partial
 	if _, err := w.file.Write(safe); err != nil {

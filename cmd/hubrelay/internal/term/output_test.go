@@ -50,7 +50,7 @@ func TestEscapeControls_JSON(t *testing.T) {
 }
 
 // io.WriteString and io.Copy use methods of a file, which would bypass the escapes.
-func TestTerminalWriter_EscapesAllWrites(t *testing.T) {
+func TestNewErrorOutput_EscapesAllWrites(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "terminal")
 	f, err := os.Create(name)
@@ -58,7 +58,7 @@ func TestTerminalWriter_EscapesAllWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = f.Close() }()
-	w := &terminalWriter{file: f}
+	w := NewErrorOutput(f)
 	if _, err := io.WriteString(w, "a\u009b"); err != nil {
 		t.Fatal(err)
 	}
