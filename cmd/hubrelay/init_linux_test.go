@@ -227,7 +227,7 @@ func TestSinksReplay_AsksInTerminal(t *testing.T) {
 	} {
 		admin := startFakeAdmin(t, adminAnswers())
 		c := startInTerminal(t, t.TempDir(), "sinks", "replay", "billing", "--after", "2h", "--admin", admin.URL)
-		c.answer(t, "Send up to 42 events to the sink billing (webhook) again? [y/N] ", answer)
+		c.answer(t, "Send 42 events to the sink billing (webhook) again? [y/N] ", answer)
 		code := c.end(t)
 		if got := admin.requests(); !slices.Equal(got, want) || (code == 0) != (len(want) == 3) {
 			t.Errorf("after the answer %q it ended with %d after asking %q:\n%s", answer, code, got, c.said.String())

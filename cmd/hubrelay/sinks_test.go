@@ -202,7 +202,7 @@ func TestSteeringCommands(t *testing.T) {
 		},
 		{
 			"sinks replay billing --id a,b --until 2026-11-21T04:00:00Z --topic job.*,!job.created --hub h --dry-run", 0,
-			[]string{"would receive up to 42 events"},
+			[]string{"would receive 42 events"},
 			"POST /api/sinks/billing/replay map[dry_run:true event_ids:[a b] hub_id:h topics:[job.* !job.created] " +
 				"until:2026-11-21T04:00:00Z]",
 		},

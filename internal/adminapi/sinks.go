@@ -125,8 +125,8 @@ type ReplayRequest struct {
 	// EventIDs are at most 1,000.
 	EventIDs []string `json:"event_ids,omitempty"`
 	// FailedOnly selects only dead letters, also dropped ones, and events that an operator or the share of an account has
-	// dropped, according to the history. The history is up to a second late and does not know which events a full queue has
-	// dropped.
+	// dropped, according to the history, which is up to a second late. Events that a full queue has dropped are not in it: replay
+	// them without FailedOnly.
 	FailedOnly bool `json:"failed_only,omitempty"`
 	// DryRun only counts the events.
 	DryRun bool `json:"dry_run,omitempty"`
@@ -137,9 +137,9 @@ func (r ReplayRequest) TopicPatterns() []string { return r.Topics }
 
 // ReplayResult is the result of [ReplaySink].
 type ReplayResult struct {
-	// Replayed is the number of deliveries that were scheduled, or with dry_run the maximum number that would be.
+	// Replayed is the number of events that the sink gets again, or would get without dry_run.
 	Replayed int `json:"replayed"`
-	// Skipped is the number of events that are still to be delivered for the first time.
+	// Skipped is the number of events that still wait or are retried.
 	Skipped int `json:"skipped"`
 	// Complete is false if the log no longer contains everything after the position.
 	Complete bool `json:"complete"`

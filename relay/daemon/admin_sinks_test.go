@@ -322,6 +322,7 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 		t.Errorf("replay after a future time: got %v", got)
 	}
 	r.testReplaySelection(sink)
+	r.testDryRunOfScheduled(sink)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"yesterday"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","until":"yesterday"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","topics":["Job"]}`)
@@ -366,6 +367,20 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 			t.Errorf("a dry run delivered %d", n)
 		}
 	}
+}
+
+// testDryRunOfScheduled counts the five notifications while their deliveries are scheduled.
+func (r *runningDaemon) testDryRunOfScheduled(sink *fakeSink) {
+	r.data("POST", "/api/sinks/one/pause", "")
+	r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
+	got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0","dry_run":true}`)
+	if got["replayed"] != 0.0 || got["skipped"] != 5.0 {
+		r.t.Errorf("got %v, want 5 skipped events", got)
+	}
+	r.data("POST", "/api/sinks/one/resume", "")
+	testkit.WaitForValue(r.t, "the scheduled deliveries", 5, func() int { return sink.count() })
+	r.waitForNoRetries()
+	sink.take()
 }
 
 // streamCursor returns the cursor of the n-th job notification of the hub.

@@ -39,6 +39,8 @@ type RetryStore interface {
 	ScheduleAll(
 		ctx context.Context, sink string, maxBacklog int64, all []store.Scheduled,
 	) (added, processed int, err error)
+	// CountScheduled returns how many of the IDs are scheduled.
+	CountScheduled(ctx context.Context, sink string, ids []string) (int, error)
 }
 
 // StateStore makes nodes check their sinks. [store.States] implements it.
@@ -94,7 +96,7 @@ type Request struct {
 	Selects func(relay.Notification) bool
 	// Backlog is the maximum number of scheduled deliveries. 0 means no limit.
 	Backlog int64
-	// DryRun schedules nothing. The result then also counts notifications with a scheduled retry as scheduled.
+	// DryRun schedules nothing, and only counts what would be scheduled. It ignores Backlog.
 	DryRun bool
 }
 
@@ -108,7 +110,7 @@ func StartAt(position string) Start { return func(int) (string, bool) { return p
 type Result struct {
 	// Scheduled is the number of notifications that were added to the retry queue.
 	Scheduled int
-	// Waiting is the number of notifications that were skipped, because their delivery is still waiting.
+	// Waiting is the number of notifications that were skipped, because their delivery is still waiting or retried.
 	Waiting int
 	// Complete is false if the log does not contain everything after the requested position.
 	Complete bool
@@ -230,8 +232,12 @@ func (r Replayer) schedulePage(
 		indexes = append(indexes, i)
 	}
 	if q.DryRun {
-		result.Scheduled += len(deliveries)
-		result.Waiting += len(list) - len(deliveries)
+		scheduled, err := r.countScheduled(ctx, q.Sink, deliveries)
+		if err != nil {
+			return 0, err
+		}
+		result.Scheduled += len(deliveries) - scheduled
+		result.Waiting += len(list) - len(deliveries) + scheduled
 		return len(list), nil
 	}
 	if r.Memory.Measure(ctx); r.Memory.IsNearlyFull() {
@@ -253,4 +259,12 @@ func (r Replayer) schedulePage(
 		err = store.ErrFull
 	}
 	return processed, err
+}
+
+func (r Replayer) countScheduled(ctx context.Context, sink string, list []store.Scheduled) (int, error) {
+	ids := make([]string, len(list))
+	for i, d := range list {
+		ids[i] = d.ID
+	}
+	return r.Retries.CountScheduled(ctx, sink, ids)
 }

@@ -27,7 +27,8 @@ The cursor of a hub's stream covers all hubs of the same partition, so add --hub
 
 --failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that
 were dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead
-letters. Events that a digest only counts are not in the history, so --failed-only skips them.
+letters. The history lacks events that a full queue dropped, and those that a digest only counts: replay them without
+--failed-only.
 
 On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at
 once.`,
@@ -50,7 +51,7 @@ once.`,
 	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
 	flags.StringSliceVar(&request.EventIDs, "id", nil, "only events with these IDs, at most 1000")
 	flags.BoolVar(&request.FailedOnly, "failed-only", false, "only events that the sink has not accepted")
-	flags.BoolVar(&request.DryRun, "dry-run", false, "only count the events")
+	flags.BoolVar(&request.DryRun, "dry-run", false, "only count the events that the sink would receive")
 	flags.BoolVarP(&confirmed, "yes", "y", false, "do not ask for confirmation")
 	f.register(cmd, std)
 	return cmd
@@ -81,7 +82,7 @@ func replaySink(
 	}
 	events, text := term.Pluralize(result.Replayed, "event"), "%s receives %s again"
 	if request.DryRun {
-		text = "%s would receive up to %s again"
+		text = "%s would receive %s again"
 	}
 	text = fmt.Sprintf(text, name, events)
 	if result.Skipped > 0 {
@@ -110,6 +111,6 @@ func confirmReplay(
 	if err != nil {
 		return err
 	}
-	return confirmChange(ctx, std, fmt.Sprintf("send up to %s to the sink %s (%s) again?",
+	return confirmChange(ctx, std, fmt.Sprintf("send %s to the sink %s (%s) again?",
 		term.Pluralize(result.Replayed, "event"), name, sink.Type))
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -87,6 +88,18 @@ func (rt *Retries) ScheduleAll(
 		return 0, 0, redisconn.WrapError("schedule deliveries", err)
 	}
 	return int(reply[0]), int(reply[1]), nil
+}
+
+// CountScheduled returns how many of the IDs are scheduled.
+func (rt *Retries) CountScheduled(ctx context.Context, sink string, ids []string) (int, error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	dueTimes, err := rt.client.ZMScore(ctx, RetryKey(rt.keys, sink), ids...).Result()
+	if err != nil {
+		return 0, redisconn.WrapError("count scheduled deliveries", err)
+	}
+	return len(slices.DeleteFunc(dueTimes, func(due float64) bool { return due == 0 })), nil
 }
 
 // Reschedule ends a claim and makes its delivery due after wait. An empty body keeps the stored record. If the claim

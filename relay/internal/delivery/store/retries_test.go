@@ -174,6 +174,9 @@ func TestRetries_ScheduleAllStopsAtBacklog(t *testing.T) {
 				c.name, added, processed, err, c.added, c.processed)
 		}
 	}
+	if n, err := s.Retries.CountScheduled(t.Context(), testSink, []string{"a", "x", "d"}); n != 2 || err != nil {
+		t.Errorf("got %d scheduled, %v, want 2", n, err)
+	}
 	claims := s.claim(t, time.Minute)
 	if got := listClaimed(claims); !slices.Equal(got, []string{"b", "c", "d"}) { // a keeps its due time
 		t.Fatalf("got claims %v, want b, c, d", got)

@@ -1,6 +1,6 @@
 import { useState } from 'preact/hooks';
 import { post, type Schemas } from '../api';
-import { command, list, plural } from '../format';
+import { command, list, number, plural } from '../format';
 import { Confirm } from './Confirm';
 
 /** Replay delivers events of the log to a sink again. It counts them first. */
@@ -36,7 +36,7 @@ export function Replay({ sink, onClose, onDone }: { sink: string; onClose: () =>
   return (
     <Confirm
       title={`Replay events to ${sink}`}
-      confirm={preview ? `Replay ${plural(preview.replayed, 'delivery', 'deliveries')}` : 'Count the events'}
+      confirm={preview ? `Replay ${plural(preview.replayed, 'event')}` : 'Count the events'}
       disabled={preview?.replayed === 0 || !request.after}
       command={command(
         ...['sinks', 'replay', sink, '--after', request.after || '1h'],
@@ -71,17 +71,15 @@ export function Replay({ sink, onClose, onDone }: { sink: string; onClose: () =>
             setPreview(null);
           }}
         />
-        Only events that the sink has not accepted
+        Only events that the sink has not accepted, without those that a full queue dropped
       </label>
       <div aria-live="polite">
         {preview ? (
           <p class={`notice ${preview.replayed ? 'warn' : ''}`}>
             {preview.replayed
-              ? `The sink would receive up to ${plural(preview.replayed, 'delivery', 'deliveries')} again.`
+              ? `The sink would receive ${plural(preview.replayed, 'event')} again.`
               : 'No events match.'}
-            {preview.skipped
-              ? ` ${plural(preview.skipped, 'event is', 'events are')} still to be delivered, and skipped.`
-              : ''}
+            {preview.skipped ? ` Skipped, because they still wait or are retried: ${number(preview.skipped)}.` : ''}
             {preview.complete ? '' : ' The log no longer contains everything since then.'}
           </p>
         ) : null}
