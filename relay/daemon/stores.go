@@ -38,8 +38,8 @@ type stores struct {
 	monitor    *storage.Monitor
 }
 
-// heldTokensDivisor divides the memory of Redis. The tokens of the event streams of one owner and node may take one part.
-const heldTokensDivisor = 16
+// heldTokensDivisor is the part of the memory of Redis, as a divisor, that owners share for the tokens of event streams of a node.
+const heldTokensDivisor = 32
 
 func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 	keys := c.Keys()

@@ -24,7 +24,8 @@ type countedToken struct {
 	expiresAt  time.Time // set when the last stream ends
 }
 
-// addStream counts a stream of a token. It returns false if the tokens of the owner would exceed maxBytes, unless that is 0.
+// addStream counts a stream of a token. It returns false if the tokens of the owner would exceed its part of maxBytes, unless that is
+// 0. Each new owner gets a smaller part, so 10 owners can take twice maxBytes, and 200 owners five times.
 func (b *heldBytes) addStream(key, owner string, size, maxBytes int64, now time.Time) bool {
 	for len(b.expiring) > 0 && !b.expiring[0].at.After(now) {
 		b.removeExpired(b.expiring[0].token, now)
@@ -32,7 +33,11 @@ func (b *heldBytes) addStream(key, owner string, size, maxBytes int64, now time.
 	}
 	c := b.byKey[key]
 	if c == nil {
-		if maxBytes > 0 && b.byOwner[owner]+size > maxBytes {
+		owners := int64(len(b.byOwner))
+		if b.byOwner[owner] == 0 {
+			owners++
+		}
+		if maxBytes > 0 && b.byOwner[owner]+size > maxBytes/(owners+1) {
 			return false
 		}
 		c = &countedToken{key: key, owner: owner, size: size}

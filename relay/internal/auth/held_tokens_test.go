@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -128,7 +129,7 @@ func TestKeepAlive_LimitsBytesPerOwner(t *testing.T) {
 	now := time.Now()
 	tokens.now = func() time.Time { return now }
 	long := Grant{KeyName: "long", Hub: "h", Stream: strings.Repeat("<", 2000)}
-	tokens.opts.MaxHeldBytes = func() int64 { return 3 * 2900 }
+	tokens.opts.MaxHeldBytes = func() int64 { return 2 * 3 * 2900 }
 	issue := func(g Grant) string {
 		t.Helper()
 		token, err := tokens.Issue(t.Context(), g, nil)
@@ -179,6 +180,38 @@ func TestKeepAlive_LimitsBytesPerOwner(t *testing.T) {
 	h.Release()
 	if n := tokens.holds.bytes.byOwner["key long"]; n < 2900*9/10 || n > 2900 {
 		t.Errorf("got %d bytes for one released token", n)
+	}
+}
+
+// Many owners must not fill Redis with tokens.
+func TestHeldBytes_OwnersShareMemory(t *testing.T) {
+	t.Parallel()
+	const maxBytes = 1 << 20
+	b := heldBytes{byOwner: make(map[string]int64), byKey: make(map[string]*countedToken)}
+	now := time.Now()
+	add := func(owner string, size int64) bool {
+		return b.addStream(fmt.Sprint(owner, size, len(b.byKey)), owner, size, maxBytes, now)
+	}
+	if add("a", maxBytes/2+1) || !add("a", maxBytes/2) {
+		t.Error("a single owner may not have exactly half")
+	}
+	if add("b", maxBytes/3+1) || !add("b", maxBytes/3) {
+		t.Error("a second owner may not have exactly a third")
+	}
+	for i := range 200 {
+		owner := fmt.Sprint(i)
+		for add(owner, 256) {
+		}
+		if b.byOwner[owner] == 0 {
+			t.Fatalf("owner %d may have no token", i)
+		}
+	}
+	total := int64(0)
+	for _, n := range b.byOwner {
+		total += n
+	}
+	if total > 5*maxBytes {
+		t.Errorf("200 owners have %d bytes, want at most five times %d", total, maxBytes)
 	}
 }
 

@@ -135,8 +135,8 @@ type TokenOptions struct {
 	TTL time.Duration
 	// StreamTTL is the maximum age of a token that event streams keep alive, from the first stream on.
 	StreamTTL time.Duration
-	// MaxHeldBytes returns the maximum memory in Redis, in bytes, for the tokens of one owner that event streams of this node keep
-	// alive, also for the TTL after their streams. 0 means no limit, and so does nil.
+	// MaxHeldBytes returns the memory in Redis, in bytes, that the owners share for the tokens that event streams of this node keep
+	// alive, also for the TTL after their streams. One owner may take half of it. 0 means no limit, and so does nil.
 	MaxHeldBytes func() int64
 }
 

@@ -6,7 +6,7 @@
 // version of the library adds nothing.
 //
 // Every evaluation ends, whatever a notification contains: the size of the text and the number of nodes are
-// limited, and the iterations of loops are counted and timed. Everything else takes time proportional to the
+// limited, and the iterations of loops are counted. Everything else takes time proportional to the
 // notification, whose size ingest limits.
 //
 // Sinks, the configuration and the handling of failures do not belong here.
@@ -143,7 +143,7 @@ func (ev *evaluation) evaluate(program *vm.Program, e *relay.Envelope) (bool, er
 
 // evalError converts an error of an evaluation. It omits the excerpt and the stack that the library adds.
 func evalError(err error) error {
-	for _, own := range []error{errIterations, errSearched, errTime, errBudget} {
+	for _, own := range []error{errIterations, errSearched, errBudget} {
 		if errors.Is(err, own) {
 			return &Error{Text: own.Error()}
 		}

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -18,9 +19,18 @@ import (
 // IdempotencyTime is the time for which an idempotency key is kept.
 const IdempotencyTime = 10 * time.Minute
 
-// clientIdempotencyBytes is the memory in Redis that the newer idempotency keys of a client may take in all partitions, and
+// MaxIdempotencyBytes is the maximum memory in Redis that the newer idempotency keys of a client may take in all partitions, and
 // its older ones again. It is enough for about 50,000 requests with one notification.
-const clientIdempotencyBytes = 8 << 20
+const MaxIdempotencyBytes = 8 << 20
+
+// IdempotencyKeySize returns about the memory in Redis of the idempotency key of a request, in bytes.
+func IdempotencyKeySize(list []relay.Notification) (size int64) {
+	size = 160 - 25 // a key with one ID takes 160
+	for i := range list {
+		size += int64(len(list[i].ID)) + 1
+	}
+	return size
+}
 
 // ErrKeyReused means that an idempotency key was used before for another body.
 var ErrKeyReused = errors.New("the idempotency key was used before with a different body")
@@ -48,11 +58,12 @@ func HashIdempotencyKey(key string) string {
 type AppendRequest struct {
 	// Hub selects the partition. All notifications must belong to it.
 	Hub string
-	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take 8 MiB of
-	// memory (about 50,000 requests with one notification). It may be empty. The caller scopes it to the publisher.
+	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take MaxKeyBytes. It may
+	// be empty. The caller scopes it to the publisher.
 	Key string
-	// Client is the account or API key whose idempotency keys share the limit.
-	Client string
+	// Client is the account or API key whose idempotency keys share MaxKeyBytes, in bytes. The default is [MaxIdempotencyBytes].
+	Client      string
+	MaxKeyBytes int64
 	// Digest is a hash of the body of the request. A known Key with another Digest is rejected.
 	Digest string
 	// Notifications must not be empty. Each has its ID.
@@ -126,8 +137,7 @@ func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([
 	keys := []string{Key(l.keys, partition), newer, older}
 	args := make([]any, 0, 5+6*len(a.Notifications))
 	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(),
-		clientIdempotencyBytes/l.keys.Partitions(),
-		len(a.Notifications))
+		cmp.Or(a.MaxKeyBytes, MaxIdempotencyBytes)/int64(l.keys.Partitions()), len(a.Notifications))
 	publisher := a.Publisher.String()
 	for i := range a.Notifications {
 		n := &a.Notifications[i]

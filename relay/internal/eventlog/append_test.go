@@ -216,7 +216,7 @@ func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 		t.Helper()
 		requests++
 		n := notification("h", requests)
-		n.ID = fmt.Sprintf("%d-%s", requests, strings.Repeat("x", clientIdempotencyBytes/8))
+		n.ID = fmt.Sprintf("%d-%s", requests, strings.Repeat("x", MaxIdempotencyBytes/8))
 		ids, err := b.Append(t.Context(), AppendRequest{
 			Hub: "h", Client: client, Key: key, Digest: "d", Notifications: []relay.Notification{n},
 		})
@@ -251,7 +251,7 @@ func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 		total += n
 	}
 	// Redis rounds the size of large values up.
-	if maxBytes := int64(3 * clientIdempotencyBytes); total > maxBytes {
+	if maxBytes := int64(3 * MaxIdempotencyBytes); total > maxBytes {
 		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", total, maxBytes)
 	}
 }

@@ -2,8 +2,6 @@ package ingest
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -17,9 +15,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
-
-// MaxIdempotencyKey is the maximum length of an idempotency key, in ASCII characters.
-const MaxIdempotencyKey = 255
 
 // Log stores notifications. Append stores all or nothing and returns their IDs. For a repeated request it returns
 // the IDs of the first. Its error wraps [eventlog.ErrKeyReused] or [redisconn.ErrUnavailable] if the caller can
@@ -65,12 +60,15 @@ type Room interface {
 	CheckPublisher(name string) error
 	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
 	TakeRoom(name string, bytes int64) error
+	// MaxMemory returns the memory limit of the storage in bytes, or 0 if it is unknown.
+	MaxMemory() int64
 }
 
 type endlessRoom struct{}
 
 func (endlessRoom) CheckPublisher(string) error  { return nil }
 func (endlessRoom) TakeRoom(string, int64) error { return nil }
+func (endlessRoom) MaxMemory() int64             { return 0 }
 
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
@@ -101,6 +99,7 @@ type Publisher struct {
 	// decoding has an element for each large body that is being decoded.
 	decoding chan struct{}
 	loudness *loudness
+	clients  keyClients
 }
 
 // NewPublisher returns a publisher that stores what the decoder accepts in the log, within the quotas.
@@ -158,7 +157,11 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
-	if err := pub.opts.Room.TakeRoom(p.Owner, StoredSize(ns...)); err != nil {
+	size := StoredSize(ns...)
+	if p.IdempotencyKey != "" {
+		size += eventlog.IdempotencyKeySize(ns)
+	}
+	if err := pub.opts.Room.TakeRoom(p.Owner, size); err != nil {
 		return nil, err
 	}
 	a := eventlog.AppendRequest{
@@ -167,6 +170,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if p.IdempotencyKey != "" {
 		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Client = clientOf(p)
+		a.MaxKeyBytes = pub.clients.maxBytes(a.Client, pub.opts.Room.MaxMemory(), time.Now())
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)
@@ -254,19 +258,6 @@ func clientError(err error, keyed bool) error {
 	}
 }
 
-// checkIdempotencyKey returns the problem of an idempotency key, or "".
-func checkIdempotencyKey(key string) string {
-	if key == "" || len(key) > MaxIdempotencyKey {
-		return fmt.Sprintf("must have 1 to %d characters", MaxIdempotencyKey)
-	}
-	for i := range len(key) {
-		if key[i] <= ' ' || key[i] > '~' {
-			return "must have visible ASCII characters only"
-		}
-	}
-	return ""
-}
-
 // entryOverhead is about the memory of an entry of the log without its data, in bytes.
 const entryOverhead = 256
 
@@ -276,15 +267,6 @@ func StoredSize(ns ...relay.Notification) (size int64) {
 		size += int64(len(ns[i].Data)) + entryOverhead
 	}
 	return size
-}
-
-// clientOf returns the client whose idempotency keys share a limit: the account, or the key if it has none. It is not the owner:
-// otherwise a user without an account could displace the keys of others.
-func clientOf(p Publication) string {
-	if kindOf(p) == quota.KindKey {
-		return "key " + p.KeyName
-	}
-	return "account " + p.Account
 }
 
 func kindOf(p Publication) quota.Kind {
@@ -299,13 +281,4 @@ func newLagError(p Publication) *relay.Error {
 	kind := string(kindOf(p))
 	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and the "+p.Owner+
 		" published more than the average; nothing was stored, try again in 1 s").WithExtra("per", kind)
-}
-
-// requestDigest returns a hash of the content of a request. The charset does not matter.
-func requestDigest(p Publication) string {
-	kind, _ := parseBodyFormat(p.ContentType) // Decoding has already checked the format.
-	h := sha256.New()
-	h.Write([]byte(kind + "\n"))
-	h.Write(p.Body)
-	return hex.EncodeToString(h.Sum(nil)[:16])
 }

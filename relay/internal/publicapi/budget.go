@@ -31,12 +31,18 @@ func (a *API) takeRequest(w http.ResponseWriter, r *http.Request, key *auth.Key)
 		err := newQuotaError(w, exceeded, "sends more requests than its quota")
 		a.recordExceeded(r, key, audit.ActionRequest, exceeded, err)
 		return err
-	case redisconn.IsOutOfMemory(err):
-		return storage.NewFullError("the storage of the relay is full")
 	default:
-		a.logUnavailable(r, err)
-		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
+		return a.storeError(r, err)
 	}
+}
+
+// storeError converts an error of Redis, which may be full or unreachable.
+func (a *API) storeError(r *http.Request, err error) *relay.Error {
+	if redisconn.IsOutOfMemory(err) {
+		return storage.NewFullError("the storage of the relay is full")
+	}
+	a.logUnavailable(r, err)
+	return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
 }
 
 // newQuotaError returns 429.rate-limiting and sets Retry-After. what is the end of "this key …".

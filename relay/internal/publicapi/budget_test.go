@@ -3,6 +3,7 @@ package publicapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
@@ -136,17 +138,32 @@ type failingQuotas struct{ err error }
 
 func (f failingQuotas) Take(context.Context, quota.Client, quota.Amount) error { return f.err }
 
-// A full Redis rejects the count of a request before the token is stored.
-func TestToken_QuotaUnavailable(t *testing.T) {
+// failingTokens cannot store tokens.
+type failingTokens struct {
+	noTokens
+	err error
+}
+
+func (f failingTokens) Issue(context.Context, auth.Grant, func(int64) error) (string, error) {
+	return "", fmt.Errorf("%w: %w", auth.ErrUnavailable, f.err)
+}
+
+// A full Redis rejects the count of a request, or the token.
+func TestToken_RedisUnavailable(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"OOM command not allowed when used memory > 'maxmemory'.": `"code":"503.storage-full"`,
 		"connection refused": `"code":"503.not-ready"`,
 	} {
-		f := newFixture(t, func(o *Options) { o.Quotas = failingQuotas{errors.New(text)} }, nil)
-		if a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops"); a.status != 503 ||
-			!strings.Contains(string(a.body), want) {
-			t.Errorf("%s: got %d %s, want %s", text, a.status, a.body, want)
+		for name, setOption := range map[string]func(*Options){
+			"quotas": func(o *Options) { o.Quotas = failingQuotas{errors.New(text)} },
+			"tokens": func(o *Options) { o.Tokens = failingTokens{err: errors.New(text)} },
+		} {
+			f := newFixture(t, setOption, nil)
+			if a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops"); a.status != 503 ||
+				!strings.Contains(string(a.body), want) {
+				t.Errorf("%s: %s: got %d %s, want %s", name, text, a.status, a.body, want)
+			}
 		}
 	}
 }

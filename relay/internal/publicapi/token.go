@@ -131,8 +131,7 @@ func (a *API) tokenError(r *http.Request, err error) *relay.Error {
 		return relay.NewError(relay.CodeStorageFull, "the tokens of the open event streams of this account or key use their share "+
 			"of the storage; use fewer streams or shorter parameters, or open event streams with the API key")
 	case errors.Is(err, auth.ErrUnavailable):
-		a.logUnavailable(r, err)
-		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
+		return a.storeError(r, err)
 	default:
 		return a.publicError(r, err)
 	}
