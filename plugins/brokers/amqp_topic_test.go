@@ -87,7 +87,7 @@ func TestAMQP_RejectedRoutingKey(t *testing.T) {
 		expectSuccess()
 	}
 	if got := messagesOf(shared)[before:]; !slices.Equal(got, []string{"allowed", "allowed", "allowed"}) {
-		t.Errorf("got messages %q on the shared channel, want all later ones with the allowed routing key", got)
+		t.Fatalf("got messages %q on the shared channel, want all later ones with the allowed routing key", got)
 	}
 	mu.Lock()
 	permitted = true

@@ -38,7 +38,7 @@ type rig struct {
 
 func (r rig) deliver(t *testing.T, s *Sink, d relay.Delivery) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	return s.Deliver(ctx, d)
 }
