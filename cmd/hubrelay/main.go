@@ -93,7 +93,7 @@ func newRoot(std term.Streams) *cobra.Command {
 		Use:   "hubrelay",
 		Short: "Relay the events of an infrastructure platform to websocket clients, webhooks and more",
 		Long: `Relays the events of an infrastructure platform to websocket clients and to sinks, such as signed
-webhooks that are retried until they arrive. Redis Streams is the backbone.
+webhooks that are retried for days. Redis Streams is the backbone.
 
 Try it:    hubrelay demo
 Configure: hubrelay init

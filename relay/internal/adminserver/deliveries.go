@@ -73,8 +73,10 @@ func changeDeliveries(
 			fmt.Sprintf("ids has %d entries, at most %d are allowed", n, maxDeliveryIDs)).WithPointer("/ids")
 	}
 	result, err := change(r.Context(), r.PathValue("name"), request.IDs)
-	*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged),
-		strings.Join(request.IDs, " "))
+	*auditDetail(r) = strings.Join(request.IDs, " ")
+	if err == nil {
+		*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged), *auditDetail(r))
+	}
 	return result, err
 }
 

@@ -57,7 +57,7 @@ func (d *Dispatcher) logDropped() {
 	d.logExceeded()
 	for i, n := range d.dropped {
 		if n > 0 {
-			d.opts.Logger.Error("the backlog of a sink was full, its oldest events were dropped",
+			d.opts.Logger.Error("the queue of a sink was full, its oldest events were dropped",
 				"sink", d.sinks[i], "partition", d.opts.Partition, "dropped_count", n, "backlog", d.backlogs[i])
 			d.dropped[i] = 0
 		}

@@ -91,12 +91,14 @@ func writeEventSink(b *strings.Builder, p term.Palette, s *adminapi.EventSink) {
 	if why := reasonText(s); why != "" {
 		b.WriteString(": " + term.Sanitize(why))
 	}
-	if s.NextAttemptAt != nil {
-		next := "next attempt"
-		if s.Reason == reasonDigest {
-			next = "sent"
-		}
-		fmt.Fprintf(b, ", %s %s", next, nextText(*s.NextAttemptAt, time.Now()))
+	switch next := s.NextAttemptAt; {
+	case next == nil:
+	case s.Reason == reasonDigest:
+		b.WriteString(", sent " + nextText(*next, time.Now()))
+	case s.Reason == string(adminapi.SinkPaused), s.Reason == string(adminapi.SinkDisabled):
+		b.WriteString(", next attempt after the sink is resumed")
+	default:
+		b.WriteString(", next attempt " + nextText(*next, time.Now()))
 	}
 	b.WriteString("\n")
 	attempts := s.Attempts

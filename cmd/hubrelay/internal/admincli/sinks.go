@@ -22,8 +22,8 @@ func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
 				"even after restarts."),
 		newSinksSwitch(std, adminapi.ResumeSink(), "resume", "Resume a sink that is paused, disabled, down or throttled",
-			`Continues with the backlog of a sink that was paused, or that the relay disabled because its destination
-requested it or failed for days. If the sink is down, the next probe of its destination may start immediately. A
+			`Continues with the waiting and retrying deliveries of a sink that was paused, or that the relay disabled because its
+destination requested it or failed for days. If the sink is down, the next probe of its destination may start immediately. A
 successful 'sinks test' has the same effect on a sink that is down. If the sink is throttled, the pause that its
 destination asked for ends. Failed deliveries keep the time of their next attempt; 'sinks retry' attempts them now.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
@@ -48,8 +48,9 @@ cannot deliver on this node; or removed, if it is not in the configuration of th
 WAITING is the number of events in the queue and in open digests. A plus sign after it means that further events wait in the
 log, because the queue was full or the sink was absent. RETRYING counts deliveries that failed, were replayed or postponed,
 or wait for another delivery with the same ordering key. DEAD counts dead letters. OLDEST is the age of the oldest delivery
-that is neither delivered nor dead, LAST SUCCESS the time since the last success. DELIVERED and FAILURES count all attempts
-on all nodes, with replays. They are approximate, because a node that is killed loses the counts of its last second.
+that is neither delivered nor dead; an open digest counts from the time when it should have been sent. LAST SUCCESS is the
+time since the last success. DELIVERED and FAILURES count all attempts on all nodes, with replays; one attempt may contain
+many events. They are approximate, because a node that is killed loses the counts of its last second.
 
 'hubrelay sinks show NAME' and --json show more, such as the topics, and failures by reason. Notes after the table show
 problems. They show the last failure of a sink if its last attempt failed, or if it has scheduled retries.`,
@@ -134,7 +135,7 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	}
 	if s.Dropped > 0 {
 		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog or Redis was full; fix the "+
-			"destination, raise backlog, or give Redis more memory", s.Name, term.FormatCount(s.Dropped)))
+			"destination, raise backlog, or give Redis more memory, then replay them with 'hubrelay sinks replay %[1]s --since TIME'", s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list
 }

@@ -17,7 +17,7 @@ func newSinksReplay(std term.Streams) *cobra.Command {
 	var request adminapi.ReplayRequest
 	var confirmed bool
 	cmd := &cobra.Command{
-		Use:   "replay NAME {--after CURSOR|TIME | --id ID…}",
+		Use:   "replay NAME {--since TIME | --after CURSOR | --id ID…}",
 		Short: "Deliver events from the log again",
 		Long: `Delivers events of the log again that match the filter of the sink and all given options. IDs are unchanged.
 redis.retention limits the age of the log.
@@ -32,20 +32,22 @@ letters. The history lacks events that a full queue dropped, and those that a di
 
 On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at
 once.`,
-		Example: `  hubrelay sinks replay billing --after 2h --dry-run
-  hubrelay sinks replay billing --after 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
-  hubrelay sinks replay billing --after 1d --failed-only
+		Example: `  hubrelay sinks replay billing --since 2h --dry-run
+  hubrelay sinks replay billing --since 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
+  hubrelay sinks replay billing --since 1d --failed-only
   hubrelay sinks replay billing --id 6b079575000001387d13e119`,
 		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if request.After == "" && len(request.EventIDs) == 0 {
-				return command.NewUsageError(cmd, errors.New("a selection is required: use --after CURSOR, --after TIME or --id ID"))
+				return command.NewUsageError(cmd, errors.New("a selection is required: use --since TIME, --after CURSOR or --id ID"))
 			}
 			return replaySink(cmd.Context(), std, &f, args[0], request, confirmed)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.After, "after", "", "only events after a cursor, or newer than an age such as 2h or a time (RFC 3339)")
+	flags.StringVar(&request.After, "since", "", "only events newer than an age such as 2h, or a time (RFC 3339)")
+	flags.StringVar(&request.After, "after", "", "only events after a cursor")
+	cmd.MarkFlagsMutuallyExclusive("since", "after")
 	flags.StringVar(&request.Until, "until", "", "only events older than an age such as 2h, or a time (RFC 3339)")
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")
 	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")

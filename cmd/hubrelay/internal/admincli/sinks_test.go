@@ -101,7 +101,7 @@ func TestSinkNotes(t *testing.T) {
 	got := strings.Join(sinkNotes(&s), "\n")
 	want := "billing: disabled: status 410; fix the destination, then 'hubrelay sinks resume' enables it\n" +
 		"billing: 50 dropped so far because the backlog or Redis was full; fix the destination, raise backlog, " +
-		"or give Redis more memory"
+		"or give Redis more memory, then replay them with 'hubrelay sinks replay billing --since TIME'"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

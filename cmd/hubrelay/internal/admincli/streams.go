@@ -230,7 +230,7 @@ func describeStream(paint term.Palette, e *adminapi.StreamExplanation) string {
 	if len(e.Events) == 0 {
 		b.WriteString("\nThe log has no events.\n")
 	} else {
-		fmt.Fprintf(&b, "\nThe client sees %d of the newest %d events:\n\n", visible, len(e.Events))
+		fmt.Fprintf(&b, "\nThe client sees %d of the newest %s:\n\n", visible, term.Pluralize(len(e.Events), "event"))
 	}
 	return b.String()
 }

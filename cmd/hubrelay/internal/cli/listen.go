@@ -30,7 +30,7 @@ func newListen(std term.Streams) *cobra.Command {
 		Use:   "listen [PATTERN...]",
 		Short: "Print events of a hub or an account as they arrive",
 		Long: `Opens the websocket stream and prints each event as it arrives, until interrupted. It reconnects
-after a lost connection and continues after the last event. The event hubrelay.resync means that
+after a lost connection and continues after the last event. The message hubrelay.resync means that
 events were lost. Patterns select topics, like --topic. Without a hub it prints the events of all hubs that
 the key can read. With --since it starts with stored events.`,
 		Example: `  hubrelay listen --hub 5f0c

@@ -73,7 +73,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 				return command.PrintProblems(std, err)
 			}
 			for _, w := range cfg.Warnings {
-				log.Warn("configuration has a problem", "warning", w.String())
+				log.Warn("configuration has a warning", "warning", w.String())
 			}
 			return relayed.Run(cmd.Context())
 		},

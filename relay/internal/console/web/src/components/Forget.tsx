@@ -22,7 +22,7 @@ export function Forget({ sink, onClose }: { sink: Schemas['Sink']; onClose: () =
       }}
     >
       <p>
-        The relay deletes the backlog of {name} permanently: {plural(sink.waiting, 'waiting event')} and{' '}
+        The relay deletes what {name} has not delivered permanently: {plural(sink.waiting, 'waiting event')} and{' '}
         {plural(sink.retrying, 'retrying delivery', 'retrying deliveries')}. It also deletes the state and the position
         in the log.
       </p>

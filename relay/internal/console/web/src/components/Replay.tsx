@@ -39,7 +39,7 @@ export function Replay({ sink, onClose, onDone }: { sink: string; onClose: () =>
       confirm={preview ? `Replay ${plural(preview.replayed, 'event')}` : 'Count the events'}
       disabled={preview?.replayed === 0 || !request.after}
       command={command(
-        ...['sinks', 'replay', sink, '--after', request.after || '1h'],
+        ...['sinks', 'replay', sink, '--since', request.after || '1h'],
         ...(request.until ? ['--until', request.until] : []),
         ...flags,
         failedOnly && '--failed-only',
