@@ -1,11 +1,18 @@
 package auth
 
-import "time"
+import (
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
+)
+
+// minHeldBytes is the memory that each owner may have in any case. It is enough for ten usual tokens, or for one with long topics.
+const minHeldBytes = 4 << 10
 
 // heldBytes counts the memory in Redis of the tokens that event streams of this node keep alive, by owner. A token counts until it
 // expires. heldTokens.mu guards it.
 type heldBytes struct {
-	byOwner  map[string]int64
+	byOwner  *storage.FairShare
 	byKey    map[string]*countedToken
 	expiring []expiringToken // in the order of their times
 }
@@ -24,8 +31,11 @@ type countedToken struct {
 	expiresAt  time.Time // set when the last stream ends
 }
 
-// addStream counts a stream of a token. It returns false if the tokens of the owner would exceed its part of maxBytes, unless that is
-// 0. Each new owner gets a smaller part, so 10 owners can take twice maxBytes, and 200 owners five times.
+func newHeldBytes() heldBytes {
+	return heldBytes{byOwner: storage.NewFairShare(minHeldBytes), byKey: make(map[string]*countedToken)}
+}
+
+// addStream counts a stream of a token. It returns false if the tokens of the owner would exceed its part of maxBytes, unless that is 0.
 func (b *heldBytes) addStream(key, owner string, size, maxBytes int64, now time.Time) bool {
 	for len(b.expiring) > 0 && !b.expiring[0].at.After(now) {
 		b.removeExpired(b.expiring[0].token, now)
@@ -33,16 +43,12 @@ func (b *heldBytes) addStream(key, owner string, size, maxBytes int64, now time.
 	}
 	c := b.byKey[key]
 	if c == nil {
-		owners := int64(len(b.byOwner))
-		if b.byOwner[owner] == 0 {
-			owners++
-		}
-		if maxBytes > 0 && b.byOwner[owner]+size > maxBytes/(owners+1) {
+		if limit := b.byOwner.Limit(owner, size, maxBytes); limit >= 0 && b.byOwner.Bytes(owner)+size > limit {
 			return false
 		}
 		c = &countedToken{key: key, owner: owner, size: size}
 		b.byKey[key] = c
-		b.byOwner[owner] += size
+		b.byOwner.Add(owner, size)
 	}
 	c.streams++
 	return true
@@ -65,7 +71,5 @@ func (b *heldBytes) removeExpired(c *countedToken, now time.Time) {
 		return
 	}
 	delete(b.byKey, c.key)
-	if b.byOwner[c.owner] -= c.size; b.byOwner[c.owner] == 0 {
-		delete(b.byOwner, c.owner)
-	}
+	b.byOwner.Add(c.owner, -c.size)
 }

@@ -136,7 +136,7 @@ type TokenOptions struct {
 	// StreamTTL is the maximum age of a token that event streams keep alive, from the first stream on.
 	StreamTTL time.Duration
 	// MaxHeldBytes returns the memory in Redis, in bytes, that the owners share for the tokens that event streams of this node keep
-	// alive, also for the TTL after their streams. One owner may take half of it. 0 means no limit, and so does nil.
+	// alive, also for the TTL after their streams, see [storage.FairShare]. 0 means no limit, and so does nil.
 	MaxHeldBytes func() int64
 }
 
@@ -146,7 +146,7 @@ func NewTokenStore(o TokenOptions) *TokenStore {
 		opts: o, now: time.Now,
 		holds: heldTokens{
 			byKey: make(map[string]*Hold), wake: make(chan struct{}, 1),
-			bytes: heldBytes{byOwner: make(map[string]int64), byKey: make(map[string]*countedToken)},
+			bytes: newHeldBytes(),
 		},
 	}
 }

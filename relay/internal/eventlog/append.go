@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -19,18 +18,8 @@ import (
 // IdempotencyTime is the time for which an idempotency key is kept.
 const IdempotencyTime = 10 * time.Minute
 
-// MaxIdempotencyBytes is the maximum memory in Redis that the newer idempotency keys of a client may take in all partitions, and
-// its older ones again. It is enough for about 50,000 requests with one notification.
-const MaxIdempotencyBytes = 8 << 20
-
-// IdempotencyKeySize returns about the memory in Redis of the idempotency key of a request, in bytes.
-func IdempotencyKeySize(list []relay.Notification) (size int64) {
-	size = 160 - 25 // a key with one ID takes 160
-	for i := range list {
-		size += int64(len(list[i].ID)) + 1
-	}
-	return size
-}
+// IdempotencyKeySize is about the memory in Redis of the idempotency key of a request, in bytes.
+const IdempotencyKeySize = 160
 
 // ErrKeyReused means that an idempotency key was used before for another body.
 var ErrKeyReused = errors.New("the idempotency key was used before with a different body")
@@ -58,12 +47,12 @@ func HashIdempotencyKey(key string) string {
 type AppendRequest struct {
 	// Hub selects the partition. All notifications must belong to it.
 	Hub string
-	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take MaxKeyBytes. It may
-	// be empty. The caller scopes it to the publisher.
+	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take 8 MiB of memory
+	// (about 50,000 requests), or less if Redis is small, but at least 100 requests. It may be empty. The caller scopes it to the
+	// publisher. The IDs of the notifications should be those of [DeriveID], or the key takes more memory.
 	Key string
-	// Client is the account or API key whose idempotency keys share MaxKeyBytes, in bytes. The default is [MaxIdempotencyBytes].
-	Client      string
-	MaxKeyBytes int64
+	// Client is the account or API key whose idempotency keys share the limit.
+	Client string
 	// Digest is a hash of the body of the request. A known Key with another Digest is rejected.
 	Digest string
 	// Notifications must not be empty. Each has its ID.
@@ -132,35 +121,33 @@ func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error 
 
 // appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
-	const operation = "store events once"
 	newer, older := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
 	keys := []string{Key(l.keys, partition), newer, older}
-	args := make([]any, 0, 5+6*len(a.Notifications))
-	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(),
-		cmp.Or(a.MaxKeyBytes, MaxIdempotencyBytes)/int64(l.keys.Partitions()), len(a.Notifications))
+	ids := make([]string, len(a.Notifications))
+	for i := range ids {
+		ids[i] = a.Notifications[i].ID
+	}
+	encoded := encodeIDs(ids)
+	maxHash := l.keyBudget.addKey(a.Client, partition, int64(IdempotencyKeySize+len(encoded)), time.Now())
+	args := make([]any, 0, 6+6*len(a.Notifications))
+	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(), maxHash, encoded, len(a.Notifications))
 	publisher := a.Publisher.String()
 	for i := range a.Notifications {
 		n := &a.Notifications[i]
 		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data), publisher)
 	}
-	var reply []any
+	var stored string
 	err := l.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {
-		reply, err = appendScript.Run(ctx, r, keys, args...).Slice()
+		stored, err = appendScript.Run(ctx, r, keys, args...).Text()
 		return err
 	})
-	if err != nil {
-		return nil, redisconn.WrapError(operation, err)
-	}
-	ids := make([]string, 0, len(reply))
-	for _, v := range reply {
-		id, ok := v.(string)
-		if !ok {
-			return nil, fmt.Errorf("%s: %w", operation, redisconn.ErrUnexpectedReply)
-		}
-		ids = append(ids, id)
-	}
-	if len(ids) == 0 {
+	switch {
+	case err != nil:
+		return nil, redisconn.WrapError("store events once", err)
+	case stored == "":
 		return nil, ErrKeyReused
+	case stored == encoded:
+		return ids, nil
 	}
-	return ids, nil
+	return decodeIDs(stored), nil
 }

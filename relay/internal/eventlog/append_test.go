@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/streamid"
@@ -211,12 +212,13 @@ func TestAppend_CanceledContext(t *testing.T) {
 func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
+	b.LimitIdempotencyKeys(func() int64 { return 1 << 20 })
 	requests := 0
 	isKnown := func(client, key string) bool {
 		t.Helper()
 		requests++
 		n := notification("h", requests)
-		n.ID = fmt.Sprintf("%d-%s", requests, strings.Repeat("x", MaxIdempotencyBytes/8))
+		n.ID = fmt.Sprintf("%024d", requests)
 		ids, err := b.Append(t.Context(), AppendRequest{
 			Hub: "h", Client: client, Key: key, Digest: "d", Notifications: []relay.Notification{n},
 		})
@@ -226,33 +228,65 @@ func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 		return ids[0] != n.ID
 	}
 	isKnown("other", "k")
-	for i := range 100 {
+	const count = 4 * minIdempotencyBytes / IdempotencyKeySize
+	for i := range count {
 		isKnown("hostile", fmt.Sprint(i))
 	}
 	if !isKnown("other", "k") {
 		t.Error("the key of another client was deleted")
 	}
-	for _, key := range []string{"99", "92"} {
-		if !isKnown("hostile", key) {
-			t.Errorf("key %s is not known, although the newer ones are within the limit", key)
+	for i := count - 100; i < count; i++ {
+		if !isKnown("hostile", fmt.Sprint(i)) {
+			t.Errorf("key %d of %d is not known", i, count)
 		}
 	}
 	if isKnown("hostile", "0") {
 		t.Error("key 0 is known, although the newer ones are beyond the limit")
 	}
+	if got, most := b.measureKeys(t, "hostile"), int64(2*minIdempotencyBytes); got > most { // Redis needs some memory more
+		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", got, most)
+	}
+}
 
-	newer, older := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("hostile"))
-	var total int64
+// measureKeys returns the memory of the idempotency keys of a client in partition 0.
+func (b *testLog) measureKeys(t *testing.T, client string) (total int64) {
+	t.Helper()
+	newer, older := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey(client))
 	for _, key := range []string{newer, older} {
 		n, err := b.Commands().MemoryUsage(t.Context(), key).Result()
-		if err != nil {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			t.Fatal(err)
 		}
 		total += n
 	}
-	// Redis rounds the size of large values up.
-	if maxBytes := int64(3 * MaxIdempotencyBytes); total > maxBytes {
-		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", total, maxBytes)
+	return total
+}
+
+// The key of a request with many notifications takes no more memory than that of one.
+func TestAppend_KeyOfLargeRequest(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	request := AppendRequest{Hub: "h", Client: "c", Key: "k", Digest: "d", Notifications: notifications("h", 1, 2000)}
+	for i := range request.Notifications {
+		if i > 0 {
+			request.Notifications[i].ID = DeriveID(request.Notifications[0].ID, i)
+		} else {
+			request.Notifications[i].ID = "6b079575000001387d13e119"
+		}
+	}
+	first, err := b.Append(t.Context(), request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range request.Notifications {
+		request.Notifications[i].ID = fmt.Sprint("another ", i)
+	}
+	again, err := b.Append(t.Context(), request)
+	if err != nil || !slices.Equal(again, first) || len(first) != 2000 {
+		t.Errorf("a repeat returned %d IDs, %v, want the %d of the first request", len(again), err, len(first))
+	}
+	if got := b.measureKeys(t, "c"); got > 500 {
+		t.Errorf("the key takes %d bytes", got)
 	}
 }
 

@@ -33,13 +33,14 @@ type Log struct {
 	groupCommits []*groupCommit // by partition
 	searched     ReadSize
 	laggingSince []atomic.Pointer[time.Time] // by partition, see IsLagging
+	keyBudget    *keyBudget
 }
 
 // New returns the log.
 func New(c *redisconn.Conn, keys keyspace.Space) *Log {
 	l := &Log{
 		conn: c, keys: keys, laggingSince: make([]atomic.Pointer[time.Time], keys.Partitions()),
-		groupCommits: make([]*groupCommit, keys.Partitions()),
+		groupCommits: make([]*groupCommit, keys.Partitions()), keyBudget: newKeyBudget(),
 	}
 	shared := &groupCommit{flush: l.flushBatch}
 	for p := range l.groupCommits {
@@ -50,6 +51,10 @@ func New(c *redisconn.Conn, keys keyspace.Space) *Log {
 	}
 	return l
 }
+
+// LimitIdempotencyKeys limits the memory of idempotency keys to a part of the memory of Redis, which maxMemory returns in bytes, or 0
+// without a limit. It is called concurrently. LimitIdempotencyKeys must be called before any other method.
+func (l *Log) LimitIdempotencyKeys(maxMemory func() int64) { l.keyBudget.maxMemory = maxMemory }
 
 // ToNotifications decodes entries of a log, or of a queue, which have the same format.
 func ToNotifications(entries []resp.Entry) []relay.Notification {

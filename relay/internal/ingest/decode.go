@@ -20,6 +20,7 @@ import (
 	"sync"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 const (
@@ -60,7 +61,7 @@ func NewDecoder(catalog *relay.Catalog) *Decoder {
 }
 
 // NewID returns a new notification ID: 24 hexadecimal digits, unique, increasing with time.
-func (d *Decoder) NewID() string { return d.ids.next() }
+func (d *Decoder) NewID() string { return d.ids.next(1) }
 
 // RelayHop is a transfer from one relay to another.
 type RelayHop struct {
@@ -120,6 +121,7 @@ func (d *Decoder) Decode(data []byte, def Defaults) (relay.Notification, *relay.
 func (d *Decoder) acquireState(data []byte, def Defaults) *decodeState {
 	f, _ := d.states.Get().(*decodeState) // New returns no other type
 	f.data, f.pos, f.lastSpace, f.def = data, 0, -1, def
+	f.maxCount, f.firstID, f.idCount = len(data)/minItemSize+1, "", 0
 	return f
 }
 
@@ -157,6 +159,10 @@ type decodeState struct {
 	object                   [3]stringField // id, state, error
 	hub, account             stringField
 	lists                    [4]byteSpan // end is 0 if missing
+
+	maxCount int    // of notifications in the body
+	firstID  string // of the first one
+	idCount  int
 
 	via      byteSpan // the elements of relayPathMember
 	hops     int      // number of elements
@@ -268,11 +274,23 @@ func (d *decodeState) validate() *relay.Error {
 	return nil
 }
 
+// minItemSize is less than the size of any notification in a body.
+const minItemSize = 16
+
+// nextID returns the ID of the next notification of the body.
+func (d *decodeState) nextID() string {
+	if d.idCount++; d.idCount == 1 {
+		d.firstID = d.decoder.ids.next(d.maxCount)
+		return d.firstID
+	}
+	return eventlog.DeriveID(d.firstID, d.idCount-1)
+}
+
 func (d *decodeState) anyAccount() bool { return d.def.AnyAccount || d.def.Account == "*" }
 
 // normalize writes the normal form. It cannot fail.
 func (d *decodeState) normalize() relay.Notification {
-	n := relay.Notification{ID: d.decoder.ids.next(), Topic: d.topic, Hub: d.def.Hub}
+	n := relay.Notification{ID: d.nextID(), Topic: d.topic, Hub: d.def.Hub}
 	if d.hub.given && d.def.Hub == "" {
 		n.Hub = string(d.hub.value)
 	}

@@ -386,7 +386,7 @@ func TestIDSource_IncreasesAndHidesCounts(t *testing.T) {
 	s := newIDSource()
 	clock := time.Unix(0x5f000000, 0)
 	s.now = func() time.Time { return clock }
-	last := s.next()
+	last := s.next(1)
 	if !strings.HasPrefix(last, "5f000000") {
 		t.Errorf("got %s", last)
 	}
@@ -394,7 +394,7 @@ func TestIDSource_IncreasesAndHidesCounts(t *testing.T) {
 		if i == 500 {
 			clock = clock.Add(-maxAhead / 2) // a clock set back must not repeat an ID
 		}
-		id := s.next()
+		id := s.next(1)
 		if id <= last || len(id) != 24 {
 			t.Fatalf("got ID %s after %s", id, last)
 		}
@@ -404,7 +404,7 @@ func TestIDSource_IncreasesAndHidesCounts(t *testing.T) {
 	clock = clock.Add(2 * time.Hour)
 	other := newIDSource()
 	other.now = s.now
-	if a, b := s.next(), other.next(); a == b || a[:15] != b[:15] {
+	if a, b := s.next(1), other.next(1); a == b || a[:15] != b[:15] {
 		t.Errorf("got IDs %s and %s at the same time", a, b)
 	}
 }
@@ -414,15 +414,15 @@ func TestIDSource_ClockIsSetBack(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	s := &idSource{now: func() time.Time { return now }}
-	first := s.next()
+	first := s.next(1)
 	now = now.Add(-5 * time.Second)
-	if second := s.next(); second[:16] < first[:16] {
+	if second := s.next(1); second[:16] < first[:16] {
 		t.Errorf("after a step of five seconds, %s follows %s", second, first)
 	}
 	now = now.Add(24 * time.Hour)
-	s.next()
+	s.next(1)
 	now = now.Add(-24 * time.Hour)
-	n := relay.Notification{ID: s.next()}
+	n := relay.Notification{ID: s.next(1)}
 	if got := n.StoredAt(); !got.Equal(now) {
 		t.Errorf("after a correction by a day, an ID has the time %s, want %s", got, now)
 	}

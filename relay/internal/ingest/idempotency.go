@@ -4,49 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"sync"
-	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 // MaxIdempotencyKey is the maximum length of an idempotency key, in ASCII characters.
 const MaxIdempotencyKey = 255
-
-const (
-	// keyMemoryDivisor is the part of the memory of Redis, as a divisor, that the newer idempotency keys of all clients share. Each new
-	// client gets a smaller part, so 10 clients can take twice the shared part, and 200 clients five times.
-	keyMemoryDivisor = 64
-	// minKeyBytes is enough for about 80 requests.
-	minKeyBytes = 16 << 10
-)
-
-// keyClients are the clients that have recently used idempotency keys. It may be used concurrently.
-type keyClients struct {
-	mu           sync.Mutex
-	newer, older map[string]struct{} // a client is in one of them
-	rotateAt     time.Time
-}
-
-// maxBytes returns the memory in Redis that the newer idempotency keys of a client may take. maxMemory is that of Redis, or 0.
-func (c *keyClients) maxBytes(client string, maxMemory int64, now time.Time) int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !now.Before(c.rotateAt) {
-		if now.Sub(c.rotateAt) > eventlog.IdempotencyTime {
-			clear(c.newer)
-		}
-		c.newer, c.older, c.rotateAt = make(map[string]struct{}), c.newer, now.Add(eventlog.IdempotencyTime)
-	}
-	delete(c.older, client)
-	c.newer[client] = struct{}{}
-	if maxMemory == 0 {
-		return eventlog.MaxIdempotencyBytes
-	}
-	count := int64(len(c.newer) + len(c.older))
-	return min(max(maxMemory/keyMemoryDivisor/(count+1), minKeyBytes), eventlog.MaxIdempotencyBytes)
-}
 
 // checkIdempotencyKey returns the problem of an idempotency key, or "".
 func checkIdempotencyKey(key string) string {

@@ -22,7 +22,8 @@ const maxAhead = 10 * time.Second
 
 func newIDSource() *idSource { return &idSource{now: time.Now} }
 
-func (s *idSource) next() string {
+// next returns an ID. count is the number of IDs of its request, of which [eventlog.DeriveID] returns the others.
+func (s *idSource) next(count int) string {
 	now := s.now()
 	tick := uint64(uint32(now.Unix()))<<30 | uint64(now.Nanosecond())
 	for {
@@ -30,7 +31,7 @@ func (s *idSource) next() string {
 		if last >= tick && last-tick <= uint64(maxAhead/time.Second)<<30 {
 			next = last + 1
 		}
-		if s.last.CompareAndSwap(last, next) {
+		if s.last.CompareAndSwap(last, next+uint64(count)-1) {
 			tick = next
 			break
 		}

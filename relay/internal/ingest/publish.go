@@ -60,15 +60,12 @@ type Room interface {
 	CheckPublisher(name string) error
 	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
 	TakeRoom(name string, bytes int64) error
-	// MaxMemory returns the memory limit of the storage in bytes, or 0 if it is unknown.
-	MaxMemory() int64
 }
 
 type endlessRoom struct{}
 
 func (endlessRoom) CheckPublisher(string) error  { return nil }
 func (endlessRoom) TakeRoom(string, int64) error { return nil }
-func (endlessRoom) MaxMemory() int64             { return 0 }
 
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
@@ -99,7 +96,6 @@ type Publisher struct {
 	// decoding has an element for each large body that is being decoded.
 	decoding chan struct{}
 	loudness *loudness
-	clients  keyClients
 }
 
 // NewPublisher returns a publisher that stores what the decoder accepts in the log, within the quotas.
@@ -159,7 +155,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	}
 	size := StoredSize(ns...)
 	if p.IdempotencyKey != "" {
-		size += eventlog.IdempotencyKeySize(ns)
+		size += eventlog.IdempotencyKeySize
 	}
 	if err := pub.opts.Room.TakeRoom(p.Owner, size); err != nil {
 		return nil, err
@@ -170,7 +166,6 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if p.IdempotencyKey != "" {
 		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Client = clientOf(p)
-		a.MaxKeyBytes = pub.clients.maxBytes(a.Client, pub.opts.Room.MaxMemory(), time.Now())
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)

@@ -1,44 +1,38 @@
--- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The
--- list is empty if the key was stored with another digest.
+-- Append notifications unless their idempotency key is known. Returns the text that is stored with the key: their IDs, or those of
+-- the first request. It is empty if the key was stored with another digest.
 -- The keys of a client are in two hashes. When the newer one is older than its time or larger than its size, it replaces
 -- the older one. So a client that uses many keys displaces only its own.
--- KEYS: log, newer hash, older hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash;
--- number of notifications; then for each notification ID, topic, hub, account, data, publisher.
+-- KEYS: log, newer hash, older hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash; text for the
+-- key; number of notifications; then for each notification ID, topic, hub, account, data, publisher.
 local log, newer, older = KEYS[1], KEYS[2], KEYS[3]
-local key, digest, lifetime, size = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+local key, digest, lifetime, size, text = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 -- A full Redis must reject the first write, because it does not reject later ones of a script. A repeat must write too, so
 -- WAIT covers what the first request stored.
 local used, left = redis.call('HINCRBY', newer, 'size', 0), redis.call('PTTL', newer)
-if left >= 0 and (left <= lifetime or used >= size) then
-  redis.call('UNLINK', older)
-  redis.call('RENAME', newer, older)
-  redis.call('HSET', newer, 'size', 0)
-  left = -1
-end
 if left < 0 then
   redis.call('PEXPIRE', newer, 2 * lifetime)
 end
-
-local ids = {}
 local known = redis.call('HGET', newer, key) or redis.call('HGET', older, key)
 if known then
   local cut = string.find(known, '\n', 1, true)
   if string.sub(known, 1, cut - 1) ~= digest then
-    return {}
+    return ''
   end
-  for id in string.gmatch(string.sub(known, cut + 1), '[^\n]+') do
-    ids[#ids + 1] = id
-  end
-  return ids
+  return string.sub(known, cut + 1)
 end
-for i = 1, tonumber(ARGV[5]) do
-  local a = 6 * i
+if left >= 0 and (left <= lifetime or used >= size) then
+  redis.call('UNLINK', older)
+  redis.call('RENAME', newer, older)
+  redis.call('HSET', newer, 'size', 0)
+  redis.call('PEXPIRE', newer, 2 * lifetime)
+end
+for i = 1, tonumber(ARGV[6]) do
+  local a = 6 * i + 1
   redis.call('XADD', log, '*', 'id', ARGV[a], 'topic', ARGV[a + 1], 'hub', ARGV[a + 2],
     'account', ARGV[a + 3], 'data', ARGV[a + 4], 'publisher', ARGV[a + 5])
-  ids[i] = ARGV[a]
 end
-local value = digest .. '\n' .. table.concat(ids, '\n')
+local value = digest .. '\n' .. text
 redis.call('HSET', newer, key, value)
 redis.call('HINCRBY', newer, 'size', #key + #value + 64) -- 64 bytes for the memory of Redis itself
-return ids
+return text
