@@ -43,7 +43,7 @@ func TestAccess(t *testing.T) {
 		{"old read job.created --hub hub-1", 1, "no: the API key expired at 2020"},
 		{"ci read job.creatd --hub hub-1", 1, "the nearest topic is job.created"},
 		{"ci-key-0123456789abcdef read job.created --hub hub-1", 1, "this is the secret of a key"},
-		{"ci read hubrelay.sink.disabled --hub hub-1", 0, "yes: "},
+		{"ci read hubrelay.sink.disabled --hub hub-1", 1, "no: only sinks"},
 		{"nobody read job.created --hub hub-1", 1, `no key has the name "nobody"`},
 		{"ci write job.created --hub hub-1", 2, "use publish or read"},
 		{"ci read job.created", 2, "--hub"},

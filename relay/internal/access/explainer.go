@@ -87,7 +87,7 @@ func (ex *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (ad
 	return adminapi.KeyAccess{Allowed: true, Reason: reason}, nil
 }
 
-// isTopic reports whether a topic exists. Clients also read the topics of the relay itself.
+// isTopic reports whether a topic exists. Those of the relay itself cannot be published.
 func (ex *Explainer) isTopic(request adminapi.CheckKeyRequest) bool {
 	return ex.opts.Catalog.Contains(request.Topic) || request.Action == adminapi.ActionRead &&
 		slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return t.Name == request.Topic })
@@ -108,6 +108,9 @@ func checkPublish(key *auth.Key, request adminapi.CheckKeyRequest) (rejection *r
 func checkRead(key *auth.Key, request adminapi.CheckKeyRequest) (rejection *relay.Error, reason string) {
 	if rejection = key.RequireHub(request.HubID); rejection != nil {
 		return rejection, ""
+	}
+	if strings.HasPrefix(request.Topic, relay.OperationalPrefix) {
+		return relay.NewError(relay.CodePermissions, "only sinks receive the topics of the relay, not clients of streams"), ""
 	}
 	grant := key.Grant(request.HubID)
 	if exclusion := grant.Exclude(request.HubID, request.AccountID); exclusion != auth.NotExcluded {

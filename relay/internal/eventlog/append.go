@@ -48,7 +48,7 @@ type AppendRequest struct {
 	// Hub selects the partition. All notifications must belong to it.
 	Hub string
 	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take 8 MiB of memory
-	// (about 50,000 requests), or less if Redis is small, but at least 100 requests. It may be empty. The caller scopes it to the
+	// (about 50,000 requests), or less if Redis is small, but at least 100 requests in each partition. It may be empty. The caller scopes it to the
 	// publisher. The IDs of the notifications should be those of [DeriveID], or the key takes more memory.
 	Key string
 	// Client is the account or API key whose idempotency keys share the limit.
@@ -121,14 +121,15 @@ func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error 
 
 // appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
-	newer, older := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
-	keys := []string{Key(l.keys, partition), newer, older}
+	newerKey, olderKey := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
+	const operation = "store events once"
+	keys := []string{Key(l.keys, partition), newerKey, olderKey}
 	ids := make([]string, len(a.Notifications))
 	for i := range ids {
 		ids[i] = a.Notifications[i].ID
 	}
 	encoded := encodeIDs(ids)
-	maxHash := l.keyBudget.addKey(a.Client, partition, int64(IdempotencyKeySize+len(encoded)), time.Now())
+	maxHash := l.keyBudget.maxHash(a.Client, partition)
 	args := make([]any, 0, 6+6*len(a.Notifications))
 	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(), maxHash, encoded, len(a.Notifications))
 	publisher := a.Publisher.String()
@@ -136,18 +137,28 @@ func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([
 		n := &a.Notifications[i]
 		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data), publisher)
 	}
-	var stored string
+	var reply []any
 	err := l.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {
-		stored, err = appendScript.Run(ctx, r, keys, args...).Text()
+		reply, err = appendScript.Run(ctx, r, keys, args...).Slice()
 		return err
 	})
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	var stored string
+	if len(reply) > 0 {
+		stored, _ = reply[0].(string)
+	}
 	switch {
-	case err != nil:
-		return nil, redisconn.WrapError("store events once", err)
+	case len(reply) == 0:
+		return nil, fmt.Errorf("%s: %w", operation, redisconn.ErrUnexpectedReply)
 	case stored == "":
 		return nil, ErrKeyReused
-	case stored == encoded:
-		return ids, nil
+	case len(reply) < 3:
+		return decodeIDs(stored), nil
 	}
-	return decodeIDs(stored), nil
+	newer, _ := reply[1].(int64)
+	replaced, _ := reply[2].(int64)
+	l.keyBudget.record(a.Client, partition, newer, replaced, time.Now())
+	return ids, nil
 }

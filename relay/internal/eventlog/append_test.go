@@ -243,6 +243,18 @@ func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 	if isKnown("hostile", "0") {
 		t.Error("key 0 is known, although the newer ones are beyond the limit")
 	}
+	newer, older := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("hostile"))
+	stored := int64(0)
+	for _, key := range []string{newer, older} {
+		n, err := b.Commands().HGet(t.Context(), key, "size").Int64()
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored += n
+	}
+	if got := b.keyBudget.shares.Bytes("hostile"); got != stored {
+		t.Errorf("the budget counts %d bytes, and Redis has %d", got, stored)
+	}
 	if got, most := b.measureKeys(t, "hostile"), int64(2*minIdempotencyBytes); got > most { // Redis needs some memory more
 		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", got, most)
 	}

@@ -11,11 +11,11 @@ const (
 	// maxIdempotencyBytes is the maximum memory in Redis of the newer idempotency keys of a client in all partitions, and of its older
 	// ones again. It is enough for about 50,000 requests.
 	maxIdempotencyBytes = 8 << 20
-	// minIdempotencyBytes is the memory that each client may use in any case. It is enough for about 200 requests.
+	// minIdempotencyBytes is the memory that each client may use in each partition in any case. It is enough for about 200 requests.
 	minIdempotencyBytes = 32 << 10
 	// keyMemoryDivisor is the part of the memory of Redis, as a divisor, that the idempotency keys of all clients of a node share.
 	keyMemoryDivisor = 16
-	// maxKeyClients is the maximum number of clients that are counted. Further ones may use minIdempotencyBytes.
+	// maxKeyClients is the maximum number of clients that are counted.
 	maxKeyClients = 100_000
 )
 
@@ -29,8 +29,7 @@ type keyBudget struct {
 	nextSweep time.Time
 }
 
-// keyHashes are the sizes of the two hashes with the keys of a client. The script replaces and Redis expires them at about the same
-// times as keyBudget.
+// keyHashes are the sizes of the two hashes with the keys of a client.
 type keyHashes struct {
 	newer, older int64
 	createdAt    time.Time // of the newer one
@@ -43,37 +42,47 @@ func newKeyBudget() *keyBudget {
 	}
 }
 
-// addKey counts a key of a client, and returns the size from which the hash that stores it is replaced by a new one.
-func (b *keyBudget) addKey(client string, partition int, size int64, now time.Time) (maxHash int64) {
+// maxHash returns the size in bytes from which the newer hash of a client in a partition replaces the older one.
+func (b *keyBudget) maxHash(client string, partition int) int64 {
 	maxBytes := b.maxMemory() / keyMemoryDivisor
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.removeExpiredLocked(now)
-	partitions := b.clients[client]
-	if partitions == nil {
-		if len(b.clients) >= maxKeyClients {
-			return minIdempotencyBytes / 2
-		}
-		partitions = make(map[int]*keyHashes)
-		b.clients[client] = partitions
+	size := int64(maxIdempotencyBytes)
+	if limit := b.shares.Limit(client, IdempotencyKeySize, maxBytes); limit >= 0 {
+		size = min(limit/2, size)
 	}
-	h := partitions[partition]
+	hashes := b.clients[client]
+	count := int64(len(hashes))
+	if hashes[partition] == nil {
+		count++
+	}
+	return max(size/count, minIdempotencyBytes/2)
+}
+
+// record records the size of the newer hash of a client after a key was added, and that of the older one if it was replaced, or -1.
+func (b *keyBudget) record(client string, partition int, newer, replaced int64, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.removeExpiredLocked(now)
+	hashes := b.clients[client]
+	if hashes == nil {
+		if len(b.clients) >= maxKeyClients {
+			return
+		}
+		hashes = make(map[int]*keyHashes)
+		b.clients[client] = hashes
+	}
+	h := hashes[partition]
 	if h == nil {
 		h = &keyHashes{createdAt: now}
-		partitions[partition] = h
+		hashes[partition] = h
 	}
-	maxHash = maxIdempotencyBytes
-	if limit := b.shares.Limit(client, size, maxBytes); limit >= 0 {
-		maxHash = min(limit/2, maxHash)
+	before := h.newer + h.older
+	h.newer = newer
+	if replaced >= 0 {
+		h.older, h.createdAt = replaced, now
 	}
-	maxHash /= int64(len(partitions))
-	if h.newer >= maxHash || now.Sub(h.createdAt) >= IdempotencyTime {
-		b.shares.Add(client, -h.older)
-		h.newer, h.older, h.createdAt = 0, h.newer, now
-	}
-	h.newer += size
-	b.shares.Add(client, size)
-	return maxHash
+	b.shares.Add(client, h.newer+h.older-before)
 }
 
 // removeExpiredLocked forgets hashes that have expired. It searches for them once in a while.

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
@@ -22,7 +23,9 @@ func fillUnevenly(t *testing.T, b *testLog) int {
 	for i := range large {
 		large[i].Data = append(large[i].Data, bytes.Repeat([]byte{' '}, largeData-len(large[i].Data))...)
 	}
-	mustAppend(t, b, large...)
+	for part := range slices.Chunk(large, 10) {
+		mustAppend(t, b, part...)
+	}
 	return 560
 }
 

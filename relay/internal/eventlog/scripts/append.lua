@@ -1,5 +1,6 @@
 -- Append notifications unless their idempotency key is known. Returns the text that is stored with the key: their IDs, or those of
--- the first request. It is empty if the key was stored with another digest.
+-- the first request. It is empty if the key was stored with another digest. If the key is new, it also returns the size of the
+-- newer hash, and that of the older one if it was just replaced, or -1.
 -- The keys of a client are in two hashes. When the newer one is older than its time or larger than its size, it replaces
 -- the older one. So a client that uses many keys displaces only its own.
 -- KEYS: log, newer hash, older hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash; text for the
@@ -17,15 +18,17 @@ local known = redis.call('HGET', newer, key) or redis.call('HGET', older, key)
 if known then
   local cut = string.find(known, '\n', 1, true)
   if string.sub(known, 1, cut - 1) ~= digest then
-    return ''
+    return {''}
   end
-  return string.sub(known, cut + 1)
+  return {string.sub(known, cut + 1)}
 end
+local replaced = -1
 if left >= 0 and (left <= lifetime or used >= size) then
   redis.call('UNLINK', older)
   redis.call('RENAME', newer, older)
   redis.call('HSET', newer, 'size', 0)
   redis.call('PEXPIRE', newer, 2 * lifetime)
+  replaced = used
 end
 for i = 1, tonumber(ARGV[6]) do
   local a = 6 * i + 1
@@ -34,5 +37,5 @@ for i = 1, tonumber(ARGV[6]) do
 end
 local value = digest .. '\n' .. text
 redis.call('HSET', newer, key, value)
-redis.call('HINCRBY', newer, 'size', #key + #value + 64) -- 64 bytes for the memory of Redis itself
-return text
+-- 64 bytes for the memory of Redis itself
+return {text, redis.call('HINCRBY', newer, 'size', #key + #value + 64), replaced}
