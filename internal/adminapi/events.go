@@ -103,10 +103,9 @@ type EventSink struct {
 	Sink  string        `json:"sink"`
 	State DeliveryState `json:"state"`
 	// Reason is the part of the filter that excluded the event (topics, hubs, accounts, environments, clusters, containers,
-	// or "when: " and the condition that was false), or added_later, backlog, account_share, operator or dead_letter_dropped.
-	// For a dead letter it is permanent or exhausted. For an
-	// event that waits it is paused, disabled, down, throttled, failed, removed, digest, ordering or running, if one of these is
-	// the cause.
+	// or "when: " and the condition that was false; viewers see only when), or added_later, backlog, account_share, operator or
+	// dead_letter_dropped. For a dead letter it is permanent or exhausted. For an event that waits it is paused, disabled, down,
+	// throttled, failed, removed, digest, ordering or running, if one of these is the cause.
 	Reason string `json:"reason"`
 	// Detail is a sentence about the reason. For an event that was not matched, only operators see it.
 	Detail string `json:"detail,omitempty"`

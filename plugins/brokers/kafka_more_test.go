@@ -13,6 +13,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -167,7 +168,9 @@ func TestKafkaLogins(t *testing.T) {
 				Broker: Kafka, Addresses: cluster.ListenAddrs(), User: testUser, SASL: sasl,
 				PasswordFile: writeFile(t, "password", secret+"\n"),
 			}
-			if err := (rig{}).deliver(t, startSink(t, c), newDelivery(1)); err != nil {
+			s := startSink(t, c)
+			deliver := func() error { return rig{}.deliver(t, s, newDelivery(1)) }
+			if err := testkit.Poll(deliver); err != nil { // a login may take longer than a connection may, on a busy machine
 				t.Fatal(err)
 			}
 			c.PasswordFile, c.Password = "", "wrong-"+secret

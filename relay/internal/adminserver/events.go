@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -41,11 +42,12 @@ func searchEvents(
 func showEvent(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.EventDetails, error) {
 	e, err := s.ShowEvent(r.Context(), r.PathValue("id"))
 	if !callerFrom(r).Role.Allows(adminapi.RoleOperator) {
-		// Both contain data of accounts.
+		// These contain data of accounts, or the configuration.
 		e.Payload = nil
 		for i := range e.Sinks {
-			if e.Sinks[i].State == adminapi.DeliveryNotMatched {
-				e.Sinks[i].Detail = ""
+			if s := &e.Sinks[i]; s.State == adminapi.DeliveryNotMatched {
+				s.Detail = ""
+				s.Reason, _, _ = strings.Cut(s.Reason, ": ") // the condition after when
 			}
 		}
 	}

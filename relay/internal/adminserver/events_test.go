@@ -31,7 +31,7 @@ func (f *fakeEvents) Search(_ context.Context, q history.Query) (history.Result,
 
 func (f *fakeEvents) ShowEvent(context.Context, string) (adminapi.EventDetails, error) {
 	return adminapi.EventDetails{Payload: []byte(`"secret-1"`), Sinks: []adminapi.EventSink{
-		{State: adminapi.DeliveryNotMatched, Detail: "secret-2"}, {State: adminapi.DeliveryDropped, Detail: "shown"},
+		{State: adminapi.DeliveryNotMatched, Reason: "when: secret-3", Detail: "secret-2"}, {State: adminapi.DeliveryDropped, Detail: "shown"},
 	}}, nil
 }
 
@@ -42,17 +42,18 @@ func (f *fakeEvents) ListDeliveries(
 	return page, nil
 }
 
-// A viewer sees what happened to an event, but not the data of its account.
+// A viewer sees what happened to an event, but neither the data of its account nor the conditions of the configuration.
 func TestShowEvent_HidesPayloadFromViewer(t *testing.T) {
 	f := new(fakeEvents)
 	a := newWithTokens(Options{Sinks: f, Events: f})
-	for role, secrets := range map[adminapi.Role]int{adminapi.RoleViewer: 0, adminapi.RoleOperator: 2, adminapi.RoleAdmin: 2} {
+	for role, secrets := range map[adminapi.Role]int{adminapi.RoleViewer: 0, adminapi.RoleOperator: 3, adminapi.RoleAdmin: 3} {
 		r := httptest.NewRequest("GET", "http://127.0.0.1/api/events/6f9c2b1e8a3d4c0017e50001", nil)
 		r.Header.Set("Authorization", "bearer secret-of-"+string(role))
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, r)
 		body := w.Body.String()
 		if w.Code != 200 || strings.Count(body, "secret-") != secrets || !strings.Contains(body, "shown") ||
+			(secrets == 0) != strings.Contains(body, `"reason":"when"`) ||
 			(secrets == 0) != strings.Contains(body, `"payload":null`) {
 			t.Errorf("%s: got %d %s", role, w.Code, body)
 		}

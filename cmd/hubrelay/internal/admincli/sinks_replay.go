@@ -27,8 +27,8 @@ The cursor of a hub's stream covers all hubs of the same partition, so add --hub
 
 --failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that
 were dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead
-letters. The history lacks events that a full queue dropped, and those that a digest only counts: replay them without
---failed-only.
+letters. The history lacks events that a full queue dropped, those that a digest only counts, and attempts in the last second
+of a node that was killed: replay them without --failed-only.
 
 On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at
 once.`,

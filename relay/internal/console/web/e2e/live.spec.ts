@@ -47,6 +47,18 @@ test('an event shows its payload at the side', async ({ open }) => {
   await expect(side).toHaveCount(0);
 });
 
+test('large integers of a payload are not rounded', async ({ open }) => {
+  const page = await open('busy', 'operator', '/live?topics=job.created');
+  await page.route(/\/api\/events\/[0-9a-f]+$/, async (route) => {
+    const response = await route.fetch();
+    const body = (await response.text()).replace('"payload":{', '"payload":{"amount":12345678901234567891,');
+    await route.fulfill({ response, body });
+  });
+  await loaded(page, 'Live');
+  await page.getByRole('list', { name: 'Events, the newest first' }).getByRole('button').first().click();
+  await expect(page.getByRole('complementary').getByText('"amount": 12345678901234567891')).toBeVisible();
+});
+
 test('a notice appears only if more events arrive than one poll reads', async ({ open }) => {
   const page = await open('busy', 'operator', '/nodes');
   await loaded(page, 'Nodes');

@@ -55,6 +55,15 @@ interface Options<O> {
 /** A search returns after about two seconds, so a longer time means that the connection hangs. */
 const readTimeout = 15_000;
 
+/** parse keeps integers of payloads that JavaScript would round, if the browser can, so people see and copy what was published. */
+function parse(text: string): unknown {
+  const { rawJSON } = JSON as typeof JSON & { rawJSON?: (source: string) => unknown };
+  return JSON.parse(text, (_key, value: unknown, context?: { source?: string }) => {
+    const isRounded = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);
+    return isRounded && rawJSON && context?.source ? rawJSON(context.source) : value;
+  });
+}
+
 async function send(method: string, url: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
   let response: Response;
   try {
@@ -73,7 +82,7 @@ async function send(method: string, url: string, body: unknown, signal?: AbortSi
   let value: unknown = null;
   try {
     const text = await response.text();
-    value = text ? JSON.parse(text) : null;
+    value = text ? parse(text) : null;
   } catch (error) {
     if (signal?.aborted) throw error;
     // Proxies send errors that are not JSON.
