@@ -10,7 +10,6 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"github.com/hubrelay/hubrelay/plugins/plugintest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -215,13 +214,4 @@ func TestConfig_ShippedExamples(t *testing.T) {
 			t.Errorf("configs/brokers.yaml has no example of %s", broker)
 		}
 	}
-}
-
-// TestPlugin_WithoutBroker runs the plugin checks while the broker is not available.
-func TestPlugin_WithoutBroker(t *testing.T) {
-	t.Parallel()
-	plugintest.Run(t, plugintest.Plugin{
-		Command: []string{os.Args[0], "plugin"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: patience,
-		Config: json.RawMessage(`{"broker":"nats","addresses":["127.0.0.1:1"]}`),
-	})
 }
