@@ -73,10 +73,11 @@ func changeDeliveries(
 			fmt.Sprintf("ids has %d entries, at most %d are allowed", n, maxDeliveryIDs)).WithPointer("/ids")
 	}
 	result, err := change(r.Context(), r.PathValue("name"), request.IDs)
-	*auditDetail(r) = strings.Join(request.IDs, " ")
+	detail := strings.Join(request.IDs, " ")
 	if err == nil {
-		*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged), *auditDetail(r))
+		detail = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged), detail)
 	}
+	*auditDetail(r) = detail
 	return result, err
 }
 

@@ -43,7 +43,7 @@ func (b *heldBytes) addStream(key, owner string, size, maxBytes int64, now time.
 	}
 	c := b.byKey[key]
 	if c == nil {
-		if limit := b.byOwner.Limit(owner, size, maxBytes); limit >= 0 && b.byOwner.Bytes(owner)+size > limit {
+		if b.byOwner.Bytes(owner)+size > b.byOwner.Limit(owner, size, maxBytes) {
 			return false
 		}
 		c = &countedToken{key: key, owner: owner, size: size}

@@ -48,8 +48,8 @@ type AppendRequest struct {
 	// Hub selects the partition. All notifications must belong to it.
 	Hub string
 	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take 8 MiB of memory
-	// (about 50,000 requests), or less if Redis is small, but at least 100 requests in each partition. It may be empty. The caller scopes it to the
-	// publisher. The IDs of the notifications should be those of [DeriveID], or the key takes more memory.
+	// (about 50,000 requests), or less if Redis is small, but at least 100 requests in each partition. It may be empty. The caller
+	// scopes it to the publisher. It takes more memory if the IDs of the notifications were not made with [DeriveID].
 	Key string
 	// Client is the account or API key whose idempotency keys share the limit.
 	Client string
@@ -89,11 +89,7 @@ func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	if err != nil {
 		return nil, redisconn.WrapError("store events", err)
 	}
-	ids := make([]string, len(r.Notifications))
-	for i := range ids {
-		ids[i] = r.Notifications[i].ID
-	}
-	return ids, nil
+	return listIDs(r.Notifications), nil
 }
 
 // addArgs returns the XADD of a notification. go-redis needs no reflection for strings and bytes.
@@ -121,17 +117,12 @@ func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error 
 
 // appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
-	newerKey, olderKey := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
 	const operation = "store events once"
+	newerKey, olderKey := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
 	keys := []string{Key(l.keys, partition), newerKey, olderKey}
-	ids := make([]string, len(a.Notifications))
-	for i := range ids {
-		ids[i] = a.Notifications[i].ID
-	}
-	encoded := encodeIDs(ids)
-	maxHash := l.keyBudget.maxHash(a.Client, partition)
 	args := make([]any, 0, 6+6*len(a.Notifications))
-	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(), maxHash, encoded, len(a.Notifications))
+	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(),
+		l.keyBudget.maxHash(a.Client, partition), encodeIDs(a.Notifications), len(a.Notifications))
 	publisher := a.Publisher.String()
 	for i := range a.Notifications {
 		n := &a.Notifications[i]
@@ -145,20 +136,18 @@ func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([
 	if err != nil {
 		return nil, redisconn.WrapError(operation, err)
 	}
-	var stored string
-	if len(reply) > 0 {
-		stored, _ = reply[0].(string)
-	}
-	switch {
-	case len(reply) == 0:
+	if len(reply) == 0 {
 		return nil, fmt.Errorf("%s: %w", operation, redisconn.ErrUnexpectedReply)
+	}
+	stored, _ := reply[0].(string)
+	switch {
 	case stored == "":
 		return nil, ErrKeyReused
-	case len(reply) < 3:
+	case len(reply) < 3: // a repeat
 		return decodeIDs(stored), nil
 	}
 	newer, _ := reply[1].(int64)
 	replaced, _ := reply[2].(int64)
-	l.keyBudget.record(a.Client, partition, newer, replaced, time.Now())
-	return ids, nil
+	l.keyBudget.recordSizes(a.Client, partition, newer, replaced, time.Now())
+	return listIDs(a.Notifications), nil
 }

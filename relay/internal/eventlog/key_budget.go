@@ -47,10 +47,7 @@ func (b *keyBudget) maxHash(client string, partition int) int64 {
 	maxBytes := b.maxMemory() / keyMemoryDivisor
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	size := int64(maxIdempotencyBytes)
-	if limit := b.shares.Limit(client, IdempotencyKeySize, maxBytes); limit >= 0 {
-		size = min(limit/2, size)
-	}
+	size := min(b.shares.Limit(client, IdempotencyKeySize, maxBytes)/2, maxIdempotencyBytes)
 	hashes := b.clients[client]
 	count := int64(len(hashes))
 	if hashes[partition] == nil {
@@ -59,8 +56,9 @@ func (b *keyBudget) maxHash(client string, partition int) int64 {
 	return max(size/count, minIdempotencyBytes/2)
 }
 
-// record records the size of the newer hash of a client after a key was added, and that of the older one if it was replaced, or -1.
-func (b *keyBudget) record(client string, partition int, newer, replaced int64, now time.Time) {
+// recordSizes records the size of the newer hash of a client after a key was added. replaced is the size of the older one if the
+// script has just replaced it, or -1.
+func (b *keyBudget) recordSizes(client string, partition int, newer, replaced int64, now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.removeExpiredLocked(now)
@@ -85,7 +83,7 @@ func (b *keyBudget) record(client string, partition int, newer, replaced int64, 
 	b.shares.Add(client, h.newer+h.older-before)
 }
 
-// removeExpiredLocked forgets hashes that have expired. It searches for them once in a while.
+// removeExpiredLocked removes the hashes that have expired in Redis. It does nothing if it was called less than IdempotencyTime ago.
 func (b *keyBudget) removeExpiredLocked(now time.Time) {
 	if now.Before(b.nextSweep) {
 		return

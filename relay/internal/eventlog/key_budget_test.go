@@ -21,9 +21,9 @@ func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 		for range 2 {
 			for size = b.maxHash(client, partition); newer < size; size = b.maxHash(client, partition) {
 				newer += IdempotencyKeySize
-				b.record(client, partition, newer, -1, now)
+				b.recordSizes(client, partition, newer, -1, now)
 			}
-			b.record(client, partition, IdempotencyKeySize, newer, now)
+			b.recordSizes(client, partition, IdempotencyKeySize, newer, now)
 			newer = IdempotencyKeySize
 		}
 		return size
@@ -36,7 +36,7 @@ func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 		t.Errorf("its second partition: got %d bytes for a hash, want %d", got, most/2)
 	}
 	for i := range 100 {
-		b.record(fmt.Sprint("one key ", i), 0, IdempotencyKeySize, -1, now)
+		b.recordSizes(fmt.Sprint("one key ", i), 0, IdempotencyKeySize, -1, now)
 	}
 	for i := range 20 {
 		flood(fmt.Sprint("flood ", i), 0)
@@ -45,7 +45,7 @@ func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 		if got := b.maxHash("quiet", partition); got < minIdempotencyBytes/2 || got > most/5 {
 			t.Errorf("a quiet client: got %d bytes for a hash, want a smaller part, and at least %d", got, minIdempotencyBytes/2)
 		}
-		b.record("quiet", partition, IdempotencyKeySize, -1, now)
+		b.recordSizes("quiet", partition, IdempotencyKeySize, -1, now)
 	}
 	total := int64(0)
 	for client := range b.clients {
@@ -56,7 +56,7 @@ func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 	}
 	for range 3 {
 		now = now.Add(IdempotencyTime)
-		b.record("later", 0, IdempotencyKeySize, -1, now)
+		b.recordSizes("later", 0, IdempotencyKeySize, -1, now)
 	}
 	if got := b.maxHash("quiet", 0); got != most || len(b.clients) != 1 {
 		t.Errorf("after thirty minutes: got %d bytes and %d clients", got, len(b.clients))

@@ -1,11 +1,11 @@
 package ingest
 
 import (
-	"encoding/binary"
-	"encoding/hex"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
 // idSource generates IDs of 24 hexadecimal digits: 32 bits of seconds, 30 bits of nanoseconds, and 34 random bits. The IDs of
@@ -22,7 +22,8 @@ const maxAhead = 10 * time.Second
 
 func newIDSource() *idSource { return &idSource{now: time.Now} }
 
-// next returns an ID. count is the number of IDs of its request, of which [eventlog.DeriveID] returns the others.
+// next returns the first ID of a request with up to count notifications. [eventlog.DeriveID] returns the others, and next never
+// returns one of them.
 func (s *idSource) next(count int) string {
 	now := s.now()
 	tick := uint64(uint32(now.Unix()))<<30 | uint64(now.Nanosecond())
@@ -36,11 +37,5 @@ func (s *idSource) next(count int) string {
 			break
 		}
 	}
-	random := rand.Uint64()
-	var raw [12]byte
-	binary.BigEndian.PutUint64(raw[:], tick<<2|random>>62)
-	binary.BigEndian.PutUint32(raw[8:], uint32(random))
-	var text [24]byte
-	hex.Encode(text[:], raw[:])
-	return string(text[:])
+	return eventlog.FormatID(tick, rand.Uint64())
 }

@@ -40,7 +40,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 				"earlier one, on all nodes.", "sink"),
 		dead: gauges("sink_dead", "Dead letters of a sink, on all nodes.", "sink"),
 		oldest: gauges("sink_oldest_age_seconds",
-			"Age of the oldest event of a sink that is waiting or retrying, or 0 if there is none. An open digest counts from the "+
+			"Age of the oldest waiting or retrying event of a sink, or 0 if it has none. An open digest counts from the "+
 				"time when it should have been sent.", "sink"),
 		lastSuccess: gauges("sink_last_success_timestamp_seconds",
 			"Time of the last successful attempt on any node; 0 for never.", "sink"),

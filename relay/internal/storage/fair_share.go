@@ -1,9 +1,11 @@
 package storage
 
-// FairShare counts the bytes that names, such as accounts, keep in Redis, and limits them. While all together stay below a maximum,
-// each may have half of it. Otherwise, those with more than a minimum get equal parts of half of it. So a few cannot use up the maximum
-// for others, and many exceed it only slowly: 10 names have at most twice, 200 names four times the maximum, plus their minimum. It must
-// not be used concurrently.
+import "math"
+
+// FairShare counts the bytes that names, such as accounts, keep in Redis, and limits them. While all together have less than a maximum,
+// each may have half of it. Otherwise, half of it is divided equally among the names with more than a minimum, which each name may
+// always have. So 10 names have at most twice the maximum, and 200 names four times, plus the minimum of each. It must not be used
+// concurrently.
 type FairShare struct {
 	min    int64
 	byName map[string]int64
@@ -37,11 +39,11 @@ func (s *FairShare) Add(name string, bytes int64) {
 	}
 }
 
-// Limit returns the bytes that a name may have if it is to get some more. maxBytes is the maximum of all names; 0 means no limit, and so
-// does a negative result.
+// Limit returns how many bytes a name may have in all if it is to get more bytes. maxBytes is the maximum of all names together; 0
+// means no limit.
 func (s *FairShare) Limit(name string, more, maxBytes int64) int64 {
 	if maxBytes <= 0 {
-		return -1
+		return math.MaxInt64
 	}
 	limit := maxBytes / 2
 	if s.total+more > maxBytes {

@@ -2,6 +2,7 @@ package storage
 
 import (
 	"fmt"
+	"math"
 	"testing"
 )
 
@@ -15,7 +16,7 @@ func TestFairShare(t *testing.T) {
 		}
 		return s.Bytes(name)
 	}
-	if got := s.Limit("a", 1, 0); got >= 0 {
+	if got := s.Limit("a", 1, 0); got != math.MaxInt64 {
 		t.Errorf("without a maximum: got the limit %d", got)
 	}
 	if got := fill("a", 1024); got != maxBytes/2 {

@@ -176,7 +176,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
 // is full, a quiet publisher may still store events: one that has recently sent at most half of the average of this node,
-// or half of what tokens and other requests took.
+// or half of the bytes of tokens and other requests.
 func (m *Monitor) CheckPublisher(name string) error {
 	if m.shares.mayPublish(name) {
 		return nil

@@ -135,7 +135,8 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 	}
 	if s.Dropped > 0 {
 		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog or Redis was full; fix the "+
-			"destination, raise backlog, or give Redis more memory, then replay them with 'hubrelay sinks replay %[1]s --since TIME'", s.Name, term.FormatCount(s.Dropped)))
+			"destination, raise backlog, or give Redis more memory, then replay them with 'hubrelay sinks replay %[1]s --since TIME'",
+			s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list
 }

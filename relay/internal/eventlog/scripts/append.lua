@@ -1,6 +1,6 @@
--- Append notifications unless their idempotency key is known. Returns the text that is stored with the key: their IDs, or those of
--- the first request. It is empty if the key was stored with another digest. If the key is new, it also returns the size of the
--- newer hash, and that of the older one if it was just replaced, or -1.
+-- Append notifications unless their idempotency key is known. Returns the text that is stored with the key, which contains the IDs of
+-- the first request with it. The text is empty if the key was stored with another digest. If the key is new, the script also returns
+-- the size of the newer hash, and the size of the older one if it was just replaced, or -1.
 -- The keys of a client are in two hashes. When the newer one is older than its time or larger than its size, it replaces
 -- the older one. So a client that uses many keys displaces only its own.
 -- KEYS: log, newer hash, older hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash; text for the
