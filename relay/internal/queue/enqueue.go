@@ -28,8 +28,8 @@ type EnqueueRequest struct {
 	// EntriesCovered is the number of log entries after From up to and including To, matched or not. If it is 0, the
 	// lag becomes unknown.
 	EntriesCovered int
-	// Sinks are the sinks that Matches refer to. MaxBacklogs contains the maximum length of each queue in this
-	// partition; 0 is no limit.
+	// Sinks are the sinks that Matches refer to. MaxBacklogs contains the maximum number of entries of each queue in this
+	// partition that no consumer has read; 0 is no limit.
 	Sinks       []string
 	MaxBacklogs []int64
 	// Matches are in log order.
@@ -47,7 +47,8 @@ type EnqueueResult struct {
 	Generation int64
 	// CaughtUp means that the dispatcher serves CatchUpSink from now on.
 	CaughtUp bool
-	// Dropped is the number of the oldest entries that were removed from the queue of each sink to respect its maximum.
+	// Dropped is the number of the oldest unread entries that were removed from the queue of each sink to respect its
+	// maximum. After a large decrease of the maximum, each request removes up to twice as many as it copies.
 	Dropped []int64
 	// Trimmed is the number of matched entries that the log no longer had.
 	Trimmed int

@@ -261,7 +261,7 @@ func TestDetachSinks_KeepsLog(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		mustAppend(t, b, notifications("h", 1, 300)...)
+		mustAppend(t, b, notifications("h", 1, 200)...)
 		if r := enqueueAll(t, b, "", state.Position, state.Generation, "a", "b"); !r.Committed {
 			t.Fatalf("%+v", r)
 		}
@@ -282,7 +282,7 @@ func TestDetachSinks_KeepsLog(t *testing.T) {
 		if generation != state.Generation+1 {
 			t.Fatalf("got generation %d, want %d", generation, state.Generation+1)
 		}
-		mustAppend(t, b, notifications("h", 301, 900)...)
+		mustAppend(t, b, notifications("h", 201, 500)...)
 		if r := enqueueAll(t, b, "", position, generation, "a"); !r.Committed {
 			t.Fatalf("%+v", r)
 		}
@@ -300,11 +300,11 @@ func TestDetachSinks_KeepsLog(t *testing.T) {
 		}
 		wait := time.NewTimer(5 * time.Millisecond) // all entries are older than the history then
 		<-wait.C
-		if n := trim(eventlog.Retention{Generation: state.Generation}); n != 900 {
-			t.Errorf("an old dispatcher: got %d entries, want 900", n)
+		if n := trim(eventlog.Retention{Generation: state.Generation}); n != 500 {
+			t.Errorf("an old dispatcher: got %d entries, want 500", n)
 		}
-		if n := trim(eventlog.Retention{Generation: generation, KeepAfter: position}); n < 601 || n > 701 {
-			t.Errorf("got %d entries, want the 600 after the position, and at most one node more", n)
+		if n := trim(eventlog.Retention{Generation: generation, KeepAfter: position}); n < 301 || n > 401 {
+			t.Errorf("got %d entries, want the 300 after the position, and at most one node more", n)
 		}
 		if n := trim(eventlog.Retention{Generation: generation}); n > 100 {
 			t.Errorf("got %d entries, want at most one node", n)
@@ -384,46 +384,4 @@ func TestEnqueue_EntryWithManyFields(t *testing.T) {
 	if got := readQueue(t, b, "sink"); len(got) != 3 || got[1] != "hostile" {
 		t.Errorf("got %v", got)
 	}
-}
-
-// A full queue stores the position before which it has dropped entries, until the data of its sink is deleted.
-func TestDroppedBefore(t *testing.T) {
-	t.Parallel()
-	onBoth(t, func(t *testing.T, b *testStores) {
-		state, err := b.RegisterSinks(t.Context(), 0, map[string]bool{"a": true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustAppend(t, b, notifications("h", 1, 5)...)
-		log := readLog(t, b, 0)
-		dropped := func() string {
-			t.Helper()
-			position, err := b.DroppedBefore(t.Context(), 0, "a")
-			if err != nil {
-				t.Fatal(err)
-			}
-			return position
-		}
-		if got := dropped(); got != "" {
-			t.Errorf("an empty queue has dropped entries before %s", got)
-		}
-		e := EnqueueRequest{
-			From: state.Position, To: log[4].Cursor, Generation: state.Generation, Sinks: []string{"a"}, MaxBacklogs: []int64{2},
-		}
-		for _, n := range log {
-			e.Matches = append(e.Matches, SinkMatch{ID: n.Cursor, Sinks: []int{0}})
-		}
-		if r, err := b.Enqueue(t.Context(), e); err != nil || r.Dropped[0] != 3 {
-			t.Fatalf("got %+v, %v, want three dropped entries", r, err)
-		}
-		if got := dropped(); got != log[3].Cursor {
-			t.Errorf("got %s, want %s", got, log[3].Cursor)
-		}
-		if err := b.ForgetSink(t.Context(), 0, "a"); err != nil {
-			t.Fatal(err)
-		}
-		if got := dropped(); got != "" {
-			t.Errorf("a forgotten sink has dropped entries before %s", got)
-		}
-	})
 }

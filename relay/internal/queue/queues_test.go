@@ -240,16 +240,18 @@ func TestAccountSearch(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *testStores) {
 		add := func(partition int, accounts ...string) {
 			t.Helper()
-			_, err := b.Commands().Pipelined(t.Context(), func(p redis.Pipeliner) error {
-				for _, account := range accounts {
-					p.XAdd(t.Context(), &redis.XAddArgs{
-						Stream: Key(b.Keys(), "s", partition), Values: []string{"id", "1", "account", account, "data", "{}"},
-					})
+			for part := range slices.Chunk(accounts, 500) { // a pipeline has a time limit
+				_, err := b.Commands().Pipelined(t.Context(), func(p redis.Pipeliner) error {
+					for _, account := range part {
+						p.XAdd(t.Context(), &redis.XAddArgs{
+							Stream: Key(b.Keys(), "s", partition), Values: []string{"id", "1", "account", account, "data", "{}"},
+						})
+					}
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
-				return nil
-			})
-			if err != nil {
-				t.Fatal(err)
 			}
 		}
 		expect := func(want bool, accounts ...string) {

@@ -9,6 +9,8 @@ import (
 )
 
 var (
+	//go:embed scripts/read_state.lua
+	readStateLua string
 	//go:embed scripts/enqueue.lua
 	enqueueSource string
 	//go:embed scripts/register_sinks.lua
@@ -26,13 +28,13 @@ var (
 	//go:embed scripts/count_accounts.lua
 	countAccountsSource string
 
-	enqueueScript  = redisconn.NewScript(streamid.CompareLua + enqueueSource)
+	enqueueScript  = redisconn.NewScript(streamid.CompareLua + readStateLua + enqueueSource)
 	registerScript = redisconn.NewScript(streamid.CompareLua + registerSource)
 	detachScript   = redisconn.NewScript(streamid.CompareLua + detachSource)
 	queuedScript   = redisconn.NewScript(queuedSource)
 	dropScript     = redisconn.NewScript(dropSource)
 
-	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + dropNewestSource)
+	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + dropNewestSource)
 	countAccountsScript = redisconn.NewScript(countAccountsSource)
 )
 

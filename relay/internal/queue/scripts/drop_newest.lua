@@ -7,15 +7,7 @@ local queue, total = KEYS[1], tonumber(ARGV[3])
 local quota = {}
 for i = 4, #ARGV, 2 do quota[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
-local read = '0-0'
-local groups = redis.pcall('XINFO', 'GROUPS', queue) -- an error without a queue
-if groups.err then return {''} end
-for _, group in ipairs(groups) do
-  for i = 1, #group, 2 do
-    if group[i] == 'last-delivered-id' and less(read, group[i + 1]) then read = group[i + 1] end
-  end
-end
-
+local read = read_state(queue)
 local page = redis.call('XREVRANGE', queue, ARGV[1], '(' .. read, 'COUNT', ARGV[2])
 local result = {''}
 for _, entry in ipairs(page) do
