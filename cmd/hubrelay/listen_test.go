@@ -146,7 +146,8 @@ func TestListen_Since(t *testing.T) {
 	})
 	for args, want := range map[string]string{
 		"--since soon":             "neither an age",
-		"--since 2h --after x":     "after since",
+		"--since 2h --after x":     "use either --since or --after",
+		"--after 2h":               "for an age or a time use --since",
 		"--url http://x --after x": "nor a time",
 	} {
 		args = strings.Replace(args, "http://x", "http://"+d.Public, 1)

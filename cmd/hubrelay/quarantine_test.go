@@ -98,7 +98,7 @@ func TestQuarantine(t *testing.T) {
 		t.Errorf("got %q", out)
 	}
 	if out := command(1, "", "quarantine", "drop", rest, id); !strings.Contains(out, "dropped 1 entry") ||
-		!strings.Contains(out, "1 of 2 IDs are not in the quarantine") {
+		!strings.Contains(out, "not in the quarantine: 1 of 2 IDs") {
 		t.Errorf("got\n%s", out)
 	}
 	add("{}")

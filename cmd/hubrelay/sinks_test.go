@@ -197,7 +197,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
-			[]string{"42 events again", "skipped, because they still wait or are retried: 3", "may no longer", "redis.retention"},
+			[]string{"42 events again", "skipped, because they still wait or are retried: 3", "may lack events", "redis.retention"},
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
 		},
 		{
@@ -209,12 +209,12 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks replay billing", 2, []string{"--after"}, ""},
 		{
 			"sinks retry billing", 0,
-			[]string{"retries 1234579 deliveries now; 1234567 had no attempt yet\n"},
+			[]string{"retries 1234579 deliveries now; 1234567 of them not attempted yet\n"},
 			"POST /api/sinks/billing/retry",
 		},
 		{
 			"sinks retry far", 0,
-			[]string{"far was down and attempts one", "rest of 8 deliveries", "; 2 more are collected for a digest\n"},
+			[]string{"far was down and attempts one of 8 deliveries now; if it succeeds, the others follow", "; 2 more are collected for a digest\n"},
 			"POST /api/sinks/far/retry",
 		},
 		{

@@ -43,7 +43,7 @@ func ParseTarget(text string, g *netguard.Guard) (*Target, error) {
 		}
 	}
 	if err := g.CheckHost(u.Hostname()); err != nil {
-		return nil, fmt.Errorf("must not be dialed: %w", err)
+		return nil, fmt.Errorf("is not allowed: %w", err)
 	}
 	return &Target{url: *u, secrets: redact.New(secretParts(u)...)}, nil
 }

@@ -73,7 +73,7 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.mode, c.change)
 			err := r.deliver("a", 1, "ok", 20*time.Second)
-			wants(t, err, relay.OutcomeRetry, append(c.want, "the plugin is not running, next start")...)
+			wants(t, err, relay.OutcomeRetry, append(c.want, "the plugin is not running, next start at")...)
 			if !relay.IsPostponed(err) {
 				t.Error("the attempt counts, although the plugin got nothing")
 			}

@@ -140,7 +140,7 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 type notRunningError struct{ Status }
 
 func (e *notRunningError) Error() string {
-	return fmt.Sprintf("the plugin is not running, next start %s: %v", e.Next.UTC().Format(time.TimeOnly), e.Reason)
+	return fmt.Sprintf("the plugin is not running, next start at %s: %v", e.Next.UTC().Format(time.RFC3339), e.Reason)
 }
 
 func (e *notRunningError) Unwrap() error { return e.Reason }

@@ -73,7 +73,7 @@ func (c *Config) validate() error {
 		bad("host", "is not a host name: set the name here and the port in port")
 	case g != nil:
 		if err := g.CheckHost(c.Host); err != nil {
-			bad("host", "must not be dialed: "+err.Error())
+			bad("host", "is not allowed: "+err.Error())
 		}
 	}
 	if c.Port < 0 || c.Port > 65535 {

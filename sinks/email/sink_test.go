@@ -359,7 +359,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Username, c.Password = "u", "s3cret" }, ""},
 		{func(c *Config) { c.Host = "" }, "host is missing"},
 		{func(c *Config) { c.Host = "smtp.example.com:25" }, "the port in port"},
-		{func(c *Config) { c.Host = "127.0.0.1" }, "host must not be dialed: 127.0.0.1"},
+		{func(c *Config) { c.Host = "127.0.0.1" }, "host is not allowed: 127.0.0.1"},
 		{func(c *Config) { c.Port = 70000 }, "port is 70000"},
 		{func(c *Config) { c.TLS = "ssl" }, "choose starttls, tls or none"},
 		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent unencrypted"},

@@ -278,7 +278,7 @@ func TestConfig(t *testing.T) {
 			"routing_key_file cannot be read",
 		},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is unknown"},
-		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url must not be dialed"},
+		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url is not allowed"},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},
 	} {
 		err := c.config.validate()

@@ -264,7 +264,7 @@ func TestFormatMistakes(t *testing.T) {
 		"no token url": {Config{OAuth2: OAuth2{ClientID: "a", ClientSecret: "b"}}, "oauth2.token_url is missing"},
 		"not public": {Config{
 			OAuth2: OAuth2{TokenURL: "http://10.0.0.1/", ClientID: "a", ClientSecret: "b"},
-		}, "oauth2.token_url must not be dialed"},
+		}, "oauth2.token_url is not allowed"},
 		"no client": {
 			Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientSecret: "b"}},
 			"oauth2.client_id is missing",

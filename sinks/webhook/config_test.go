@@ -181,5 +181,5 @@ func FuzzRetryAfter(f *testing.F) {
 func ExampleConfig_Check() {
 	c := &Config{URL: "http://169.254.169.254/latest/meta-data"}
 	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
-	// Output: url must not be dialed: 169.254.169.254 is a link-local or metadata address, which is rejected by default; to allow it, add it to allow_cidrs
+	// Output: url is not allowed: 169.254.169.254 is a link-local or metadata address, which is rejected by default; to allow it, add it to allow_cidrs
 }

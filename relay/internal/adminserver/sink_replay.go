@@ -65,11 +65,11 @@ func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (replay.Selecti
 	return s, nil
 }
 
-// describeSelection describes the selection in the audit log.
-func describeReplay(q adminapi.ReplayRequest) string {
+// describeReplay describes the selection of a request after a cursor or time in the audit log.
+func describeReplay(q adminapi.ReplayRequest, after string) string {
 	var parts []string
 	for _, item := range []struct{ name, value string }{
-		{"after", q.After},
+		{"after", after},
 		{"until", q.Until},
 		{"topics", strings.Join(q.Topics, ",")},
 		{"hub", q.HubID},
@@ -95,8 +95,11 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 	if request.DryRun {
 		format = "dry run: %d would be replayed"
 	}
-	*auditDetail(r) = fmt.Sprintf(format+", %d skipped, complete: %t; %s", result.Scheduled, result.Waiting,
-		result.Complete, describeReplay(request))
+	format += ", %d skipped"
+	if err == nil && !result.Complete && request.After != "" {
+		format += ", the log lacks events of that time"
+	}
+	*auditDetail(r) = fmt.Sprintf(format+"; %s", result.Scheduled, result.Waiting, describeReplay(request, selection.After))
 	switch {
 	case errors.Is(err, redisconn.ErrFull):
 		err = replayStorageError(result)

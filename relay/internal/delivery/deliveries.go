@@ -237,10 +237,14 @@ func (s *Service) listRetrying(
 	if errors.Is(err, store.ErrSelection) {
 		return nil, "", history.ErrInvalidCursor
 	}
+	var holdEnd time.Time
+	if sink := s.sinks.get(place.Sink); sink != nil {
+		holdEnd = sink.stateOnNode(store.StateActive).nextAttemptAt
+	}
 	for _, one := range scheduled {
 		d := adminapi.Delivery{Sink: place.Sink, State: adminapi.DeliveryRetrying}
 		if !one.DueAt.IsZero() {
-			d.NextAttemptAt = &one.DueAt
+			d.NextAttemptAt = laterTime(&one.DueAt, holdEnd)
 		}
 		if one.Record == nil {
 			d.DeliveryID, d.Error = one.ID, "the stored delivery cannot be decoded"

@@ -196,7 +196,7 @@ func describeDead(d *adminapi.EventSink, last *history.Attempt) {
 	switch {
 	case last == nil || last.State != history.StateDead:
 	case last.Outcome == relay.OutcomeRetry:
-		d.Reason, d.Detail = pipeline.ReasonExhausted, "no retries are left"
+		d.Reason, d.Detail = pipeline.ReasonExhausted, "no attempts are left, or it has reached retry.max_age"
 	default:
 		d.Reason, d.Detail = pipeline.ReasonPermanent, "the destination does not accept it"
 	}
@@ -251,7 +251,7 @@ func describeLast(d *adminapi.EventSink, last *history.Attempt) {
 	switch {
 	case last.State == history.StateDead: // a replay would be recorded
 		d.State, d.Reason = adminapi.DeliveryDropped, "dead_letter_dropped"
-		d.Detail = "an operator dropped the dead letter, or newer ones replaced it"
+		d.Detail = "the dead letter was dropped: by an operator ('hubrelay audit' shows who), or because of the limits of the sink"
 	case time.Since(last.Time) < settleTime:
 		d.State = adminapi.DeliveryRetrying
 	case last.Delivery != history.EventID{}:
@@ -346,6 +346,7 @@ func (s *Service) describeHold(ctx context.Context, d *adminapi.EventSink) error
 	}
 	if sink := s.sinks.get(d.Sink); sink != nil {
 		here := sink.stateOnNode(state.State)
+		d.NextAttemptAt = laterTime(d.NextAttemptAt, here.nextAttemptAt)
 		if here.state != adminapi.SinkActive {
 			d.Reason, d.Detail = string(here.state), cmp.Or(here.reason, state.Reason)
 		}
@@ -353,6 +354,14 @@ func (s *Service) describeHold(ctx context.Context, d *adminapi.EventSink) error
 	}
 	d.Reason, d.Detail = "removed", "the sink is not in the configuration of this node"
 	return nil
+}
+
+// laterTime returns the later of the time when a delivery is due, which may be nil, and the end of a hold, which may be zero.
+func laterTime(due *time.Time, hold time.Time) *time.Time {
+	if due == nil || !hold.After(*due) {
+		return due
+	}
+	return &hold
 }
 
 // time returns when the event was stored.

@@ -34,7 +34,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 	s := sinkMetrics{
 		evaluated: newEvaluatedSinks(),
 		waiting: gauges("sink_waiting",
-			"Events of a sink that no attempt has contained yet, in its queue or in open digests, on all nodes.", "sink"),
+			"Events in the queue and the open digests of a sink, on all nodes.", "sink"),
 		retrying: gauges("sink_retrying",
 			"Deliveries of a sink whose next attempt is scheduled, including replays and deliveries that wait for an "+
 				"earlier one, on all nodes.", "sink"),

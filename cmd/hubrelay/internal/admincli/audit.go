@@ -25,7 +25,8 @@ func newAudit(std term.Streams) *cobra.Command {
 configurations, revoked tokens, rejected publishes, exceeded quotas, disabled sinks, migrations, and all changes made with
 the admin API.
 
-RESULT is ok, the code of the error, or rejected for a configuration that was not applied. An action also selects the
+RESULT is that of the request: ok, the code of the error, or rejected for a configuration that was not applied. The request
+for a test of a sink is ok if an attempt was made; DETAIL has its outcome. An action also selects the
 actions below it: sinks selects sinks.pause.
 
 ` + adminHelp,

@@ -49,8 +49,9 @@ func newDeadLetters(std term.Streams) *cobra.Command {
 				"requires --yes otherwise.",
 		}),
 	)
-	cmd.Long = `A dead letter is a delivery that the destination rejected permanently or that has no retries left. Its ID
-is the ID of the delivery. It is kept until it is replayed or dropped.
+	cmd.Long = `A dead letter is a delivery that the destination rejected permanently, or that has no attempts left or reached
+retry.max_age. Its ID is the ID of the delivery. It is kept until you replay or drop it. If a sink has more than its backlog
+allows, or Redis is nearly full, the oldest are dropped.
 
 ` + adminHelp
 	return cmd
@@ -148,7 +149,7 @@ func newLettersShow(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show SINK ID",
 		Short: "Show a dead letter with its events and attempts",
-		Long: `Shows a delivery that is not retried again: why, its attempts with the responses of the destination, and its events.
+		Long: `Shows a delivery that will not be retried: why, its attempts with the responses of the destination, and its events.
 ID is in the first column of 'hubrelay deadletters list SINK'. 'deadletters replay' delivers it again.`,
 		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
 		Args:    command.ExactNamedArgs(2),

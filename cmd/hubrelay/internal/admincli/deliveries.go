@@ -50,8 +50,8 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 
 'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
 dropped come from the history, which is limited by history in the configuration. ATTEMPTS starts again with a replay.
-LAST ATTEMPT is the time since the last attempt, and NEXT ATTEMPT the time until the next, unless the sink makes none, because
-it is paused, for example. --since compares the time of the last attempt, or the time of the event if there was none. A
+LAST ATTEMPT is the time since the last attempt, and NEXT ATTEMPT the time until the next, or until the probe of a sink that is
+down. A sink that is paused or disabled makes none until it is resumed. --since compares the time of the last attempt, or the time of the event if there was none. A
 replayed event can have several lines.`,
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h

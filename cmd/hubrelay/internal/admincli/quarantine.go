@@ -227,7 +227,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Dropped, "entry"))
 	}
 	if err == nil && total.Missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d IDs are not in the quarantine: 'hubrelay quarantine list' shows all entries",
+		return fmt.Errorf("not in the quarantine: %d of %d IDs; 'hubrelay quarantine list' shows all entries",
 			total.Missing, len(ids))
 	}
 	return err

@@ -147,19 +147,34 @@ const maxNamesLength = 100
 func sinkProblem(s *adminapi.Sink) string {
 	switch {
 	case !s.Configured:
-		return "not configured on this node; 'hubrelay sinks forget' deletes its data if no node has it"
+		return "not configured on this node; " + nextStep(s)
 	case s.State == adminapi.SinkActive && s.Retrying > 0 && len(s.FailedAttempts) > 0:
 		return "failed attempts: " + failureSummary(s)
 	case s.State == adminapi.SinkActive:
 		return ""
 	case s.State == adminapi.SinkDisabled:
-		return "disabled: " + shortError(s.Reason) + "; fix the destination, then 'hubrelay sinks resume' enables it"
+		return "disabled: " + shortError(s.Reason) + "; " + nextStep(s)
 	case s.State == adminapi.SinkDown:
-		return s.Reason + ", next attempt at " + formatTime(s.NextAttemptAt) + "; 'hubrelay sinks resume' starts it now"
+		return s.Reason + ", next attempt at " + formatTime(s.NextAttemptAt) + "; " + nextStep(s)
 	case s.State == adminapi.SinkThrottled:
-		return s.Reason + ", until " + formatTime(s.NextAttemptAt) + "; 'hubrelay sinks resume' ends this"
+		return s.Reason + ", until " + formatTime(s.NextAttemptAt) + "; " + nextStep(s)
 	}
 	return s.Reason
+}
+
+// nextStep returns what an operator can do about the state of a sink, or "".
+func nextStep(s *adminapi.Sink) string {
+	switch {
+	case !s.Configured:
+		return "'hubrelay sinks forget' deletes its data if no node has it"
+	case s.State == adminapi.SinkDisabled:
+		return "fix the destination, then 'hubrelay sinks resume' enables it"
+	case s.State == adminapi.SinkDown:
+		return "'hubrelay sinks resume' starts it now"
+	case s.State == adminapi.SinkThrottled:
+		return "'hubrelay sinks resume' ends this"
+	}
+	return ""
 }
 
 // lastSinkFailure describes the last failure if it may still be relevant.

@@ -38,6 +38,9 @@ once.`,
   hubrelay sinks replay billing --id 6b079575000001387d13e119`,
 		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := command.RejectTogether(cmd, "since", "after"); err != nil {
+				return err
+			}
 			if request.After == "" && len(request.EventIDs) == 0 {
 				return command.NewUsageError(cmd, errors.New("a selection is required: use --since TIME, --after CURSOR or --id ID"))
 			}
@@ -47,7 +50,6 @@ once.`,
 	flags := cmd.Flags()
 	flags.StringVar(&request.After, "since", "", "only events newer than an age such as 2h, or a time (RFC 3339)")
 	flags.StringVar(&request.After, "after", "", "only events after a cursor")
-	cmd.MarkFlagsMutuallyExclusive("since", "after")
 	flags.StringVar(&request.Until, "until", "", "only events older than an age such as 2h, or a time (RFC 3339)")
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")
 	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
@@ -94,7 +96,7 @@ func replaySink(
 		text += "; all options and the filter of the sink must match an event"
 	}
 	if !result.Complete && request.After != "" {
-		text += "; the log may no longer reach back that far (redis.retention)"
+		text += "; the log may lack events of that time, because of redis.retention or 'accounts erase'"
 	}
 	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
 	return err

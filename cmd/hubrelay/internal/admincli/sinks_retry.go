@@ -42,7 +42,7 @@ func describeRetry(s *adminapi.Sink) string {
 	case s.Retrying+queued == 0:
 		text = "has no deliveries to retry"
 	case s.State == adminapi.SinkDown:
-		text = "was down and attempts one delivery now; after a success, the rest of " + count + " follows"
+		text = "was down and attempts one of " + count + " now; if it succeeds, the others follow"
 	case s.State == adminapi.SinkThrottled:
 		text = "retries " + count + " at " + formatTime(s.NextAttemptAt) + ": " + s.Reason
 	case s.State == adminapi.SinkFailed:
@@ -51,7 +51,7 @@ func describeRetry(s *adminapi.Sink) string {
 		text = "retries " + count + " now"
 	}
 	if queued > 0 {
-		text += fmt.Sprintf("; %d had no attempt yet", queued)
+		text += fmt.Sprintf("; %d of them not attempted yet", queued)
 	}
 	if s.WaitingInDigests > 0 {
 		text += fmt.Sprintf("; %d more are collected for a digest", s.WaitingInDigests)

@@ -51,6 +51,7 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	if !s.NextAttemptAt.IsZero() {
 		line("next attempt", nextText(s.NextAttemptAt, time.Now()))
 	}
+	line("next step", nextStep(s))
 	line("topics", strings.Join(s.Topics, ", "))
 	waiting := term.FormatCount(s.Waiting)
 	if s.WaitingInDigests > 0 {
@@ -61,7 +62,11 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	}
 	line("waiting", waiting)
 	line("retrying", term.FormatCount(s.Retrying))
-	line("dead", term.FormatCount(s.Dead))
+	dead := term.FormatCount(s.Dead)
+	if s.Dead > 0 {
+		dead += "; 'hubrelay deadletters list' shows them"
+	}
+	line("dead", dead)
 	line("delivered", term.FormatCount(s.Delivered))
 	line("failures", failureSummary(s))
 	if s.Dropped > 0 {

@@ -40,6 +40,12 @@ the key can read. With --since it starts with stored events.`,
 			if err := output.CheckStream(cmd); err != nil {
 				return err
 			}
+			if err := command.RejectTogether(cmd, "since", "after"); err != nil {
+				return err
+			}
+			if _, err := command.ParseTimeFlag("after", after, time.Now()); err == nil {
+				return command.NewUsageError(cmd, errors.New("--after is a cursor; for an age or a time use --since"))
+			}
 			if since != "" {
 				t, err := command.ParseTimeFlag("since", since, time.Now())
 				if err != nil {
@@ -63,7 +69,6 @@ the key can read. With --since it starts with stored events.`,
 	})
 	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; -o jsonl prints the cursor of each event")
 	cmd.Flags().StringVar(&since, "since", "", "start with stored events newer than an age such as 2h, or a time (RFC 3339)")
-	cmd.MarkFlagsMutuallyExclusive("after", "since")
 	output.Register(cmd.Flags())
 	return cmd
 }

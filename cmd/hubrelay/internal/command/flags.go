@@ -65,3 +65,11 @@ func ReadFile(std term.Streams, name string, limit int) ([]byte, error) {
 	}
 	return text, err
 }
+
+// RejectTogether returns a usage error if both flags are set.
+func RejectTogether(cmd *cobra.Command, one, other string) error {
+	if cmd.Flags().Changed(one) && cmd.Flags().Changed(other) {
+		return NewUsageError(cmd, fmt.Errorf("use either --%s or --%s", one, other))
+	}
+	return nil
+}

@@ -68,7 +68,11 @@ func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 	it.Status = status
 	endedAt := o.Now()
 	it.Duration = endedAt.Sub(it.StartedAt)
-	if countsAttempt(ctx, err) {
+	switch {
+	case !countsAttempt(ctx, err):
+	case relay.IsPostponed(err): // the sink sent nothing
+		s.stats.recordFailure(attemptFailure{err, endedAt})
+	default:
 		failure := ""
 		if err != nil {
 			failure = attempt.FailureReason(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -383,7 +384,10 @@ func TestSettle_PostponedAttemptsDoNotCount(t *testing.T) {
 	e := newEnv(t)
 	notRunning := relay.Postpone(errFar, time.Millisecond)
 	sink := &fakeSink{answer: answers(notRunning, notRunning, notRunning, errFar, nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Millisecond}} })
+	obs := &counting{}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Schedule, o.Observer = Schedule{Delays: []time.Duration{time.Millisecond}}, obs
+	})
 	e.retries(p)
 	if err := p.Handle(t.Context(), delivery("d")); err != nil {
 		t.Fatal(err)
@@ -395,6 +399,9 @@ func TestSettle_PostponedAttemptsDoNotCount(t *testing.T) {
 	}
 	if want := []int{1, 1, 1, 1, 2}; !slices.Equal(numbers, want) {
 		t.Errorf("got attempts %v, want %v", numbers, want)
+	}
+	if first, second := obs.get("attempt 1 "+attempt.FailureReason(errFar)), obs.get("attempt 2 "); first != 1 || second != 1 {
+		t.Errorf("counted %d first and %d second attempts, want one each", first, second)
 	}
 }
 
