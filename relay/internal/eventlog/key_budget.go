@@ -25,35 +25,50 @@ type keyBudget struct {
 
 	mu        sync.Mutex
 	shares    *storage.FairShare
-	clients   map[string]map[int]*keyHashes // by name and partition
+	clients   map[string]*clientKeys
 	nextSweep time.Time
 }
 
-// keyHashes are the sizes of the two hashes with the keys of a client.
+// clientKeys are the sizes of the keys of a client.
+type clientKeys struct {
+	partitions map[int]*keyHashes
+	large      int64 // number of partitions with more than minIdempotencyBytes
+}
+
+// keyHashes are the sizes of the two hashes with the keys of a client in a partition.
 type keyHashes struct {
 	newer, older int64
 	createdAt    time.Time // of the newer one
 }
 
+func (h *keyHashes) bytes() int64  { return h.newer + h.older }
+func (h *keyHashes) isLarge() bool { return h != nil && h.bytes() > minIdempotencyBytes }
+
 func newKeyBudget() *keyBudget {
 	return &keyBudget{
 		maxMemory: func() int64 { return 0 },
-		shares:    storage.NewFairShare(minIdempotencyBytes), clients: make(map[string]map[int]*keyHashes),
+		shares:    storage.NewFairShare(minIdempotencyBytes), clients: make(map[string]*clientKeys),
 	}
 }
 
-// maxHash returns the size in bytes from which the newer hash of a client in a partition replaces the older one.
+// maxHash returns the size in bytes from which the newer hash of a client in a partition replaces the older one. Partitions with many
+// keys share what the client may use in equal parts. If earlier ones took more, the parts are halved.
 func (b *keyBudget) maxHash(client string, partition int) int64 {
 	maxBytes := b.maxMemory() / keyMemoryDivisor
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	size := min(b.shares.Limit(client, IdempotencyKeySize, maxBytes)/2, maxIdempotencyBytes)
-	hashes := b.clients[client]
-	count := int64(len(hashes))
-	if hashes[partition] == nil {
-		count++
+	limit := min(b.shares.Limit(client, IdempotencyKeySize, maxBytes), 2*maxIdempotencyBytes)
+	parts := int64(1)
+	if keys := b.clients[client]; keys != nil {
+		parts = keys.large
+		if !keys.partitions[partition].isLarge() {
+			parts++
+		}
+		if parts > 1 && b.shares.Bytes(client) > limit {
+			parts *= 2
+		}
 	}
-	return max(size/count, minIdempotencyBytes/2)
+	return max(limit/parts, minIdempotencyBytes) / 2
 }
 
 // recordSizes records the size of the newer hash of a client after a key was added. replaced is the size of the older one if the
@@ -62,25 +77,35 @@ func (b *keyBudget) recordSizes(client string, partition int, newer, replaced in
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.removeExpiredLocked(now)
-	hashes := b.clients[client]
-	if hashes == nil {
+	keys := b.clients[client]
+	if keys == nil {
 		if len(b.clients) >= maxKeyClients {
 			return
 		}
-		hashes = make(map[int]*keyHashes)
-		b.clients[client] = hashes
+		keys = &clientKeys{partitions: make(map[int]*keyHashes)}
+		b.clients[client] = keys
 	}
-	h := hashes[partition]
-	if h == nil {
-		h = &keyHashes{createdAt: now}
-		hashes[partition] = h
+	former := keyHashes{createdAt: now}
+	if h := keys.partitions[partition]; h != nil {
+		former = *h
 	}
-	before := h.newer + h.older
-	h.newer = newer
+	h := keyHashes{newer, former.older, former.createdAt}
 	if replaced >= 0 {
 		h.older, h.createdAt = replaced, now
 	}
-	b.shares.Add(client, h.newer+h.older-before)
+	keys.partitions[partition] = &h
+	b.countChangeLocked(client, keys, &former, &h)
+}
+
+// countChangeLocked counts a change of the hashes of a client in a partition.
+func (b *keyBudget) countChangeLocked(client string, keys *clientKeys, before, after *keyHashes) {
+	b.shares.Add(client, after.bytes()-before.bytes())
+	if before.isLarge() {
+		keys.large--
+	}
+	if after.isLarge() {
+		keys.large++
+	}
 }
 
 // removeExpiredLocked removes the hashes that have expired in Redis. It does nothing if it was called less than IdempotencyTime ago.
@@ -89,14 +114,14 @@ func (b *keyBudget) removeExpiredLocked(now time.Time) {
 		return
 	}
 	b.nextSweep = now.Add(IdempotencyTime)
-	for client, partitions := range b.clients {
-		for partition, h := range partitions {
+	for client, keys := range b.clients {
+		for partition, h := range keys.partitions {
 			if now.Sub(h.createdAt) >= 2*IdempotencyTime {
-				b.shares.Add(client, -h.newer-h.older)
-				delete(partitions, partition)
+				b.countChangeLocked(client, keys, h, &keyHashes{})
+				delete(keys.partitions, partition)
 			}
 		}
-		if len(partitions) == 0 {
+		if len(keys.partitions) == 0 {
 			delete(b.clients, client)
 		}
 	}

@@ -6,6 +6,42 @@ import (
 	"time"
 )
 
+// A client may use its part of the memory wherever its hubs are. Partitions with few keys take nothing from others, and one that
+// fills one partition after the other gets little more than its part.
+func TestKeyBudget_PartitionsShareMemory(t *testing.T) {
+	t.Parallel()
+	b, now := newKeyBudget(), time.Now()
+	b.maxMemory = func() int64 { return 1 << 30 }
+	const most = maxIdempotencyBytes
+	for partition := range 8 {
+		b.recordSizes("a", partition, IdempotencyKeySize, -1, now)
+	}
+	if got := b.maxHash("a", 0); got != most {
+		t.Errorf("with a key in each partition: got %d bytes for a hash, want %d", got, most)
+	}
+	for partition := range 8 {
+		size := b.maxHash("a", partition)
+		b.recordSizes("a", partition, size, -1, now)
+		b.recordSizes("a", partition, b.maxHash("a", partition), size, now)
+	}
+	if got := b.maxHash("a", 0); got != most/16 {
+		t.Errorf("with eight full partitions: got %d bytes for a hash, want half of an equal part, %d", got, most/16)
+	}
+	if got := b.shares.Bytes("a"); got > 4*most {
+		t.Errorf("one partition after the other: got %d bytes, want at most twice the part of a client, %d", got, 4*most)
+	}
+	for partition := range 8 {
+		b.recordSizes("a", partition, most/8, most/8, now)
+	}
+	if got := b.maxHash("a", 0); got != most/8 {
+		t.Errorf("with equal parts: got %d bytes for a hash, want %d", got, most/8)
+	}
+	b.recordSizes("a", 8, IdempotencyKeySize, -1, now.Add(2*IdempotencyTime)) // the others have expired
+	if got := b.maxHash("a", 0); got != most {
+		t.Errorf("after twenty minutes: got %d bytes for a hash, want %d", got, most)
+	}
+}
+
 // Many clients must not fill a small Redis with their idempotency keys, nor leave a quiet client too few.
 func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 	t.Parallel()
@@ -33,7 +69,7 @@ func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 		t.Errorf("a single client: got %d bytes for a hash, want %d", got, most)
 	}
 	if got := b.maxHash("a", 1); got != most/2 {
-		t.Errorf("its second partition: got %d bytes for a hash, want %d", got, most/2)
+		t.Errorf("its second partition: got %d bytes for a hash, want an equal part, %d", got, most/2)
 	}
 	for i := range 100 {
 		b.recordSizes(fmt.Sprint("one key ", i), 0, IdempotencyKeySize, -1, now)

@@ -58,14 +58,17 @@ type Quotas interface {
 type Room interface {
 	// CheckPublisher reports whether a publisher may store anything.
 	CheckPublisher(name string) error
-	// TakeRoom counts bytes that a publisher is about to store. It also counts repeats of a request, which store nothing.
+	// TakeRoom counts bytes that a publisher is about to store.
 	TakeRoom(name string, bytes int64) error
+	// ReturnRoom returns bytes of TakeRoom that were not stored.
+	ReturnRoom(name string, bytes int64)
 }
 
 type endlessRoom struct{}
 
 func (endlessRoom) CheckPublisher(string) error  { return nil }
 func (endlessRoom) TakeRoom(string, int64) error { return nil }
+func (endlessRoom) ReturnRoom(string, int64)     {}
 
 // PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
 type PublisherOptions struct {
@@ -169,14 +172,19 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)
-	if err != nil {
-		return nil, clientError(err, p.IdempotencyKey != "")
-	}
 	// A repeated request returns the IDs of the first one and stores nothing.
-	if len(ids) > 0 && ids[0] == ns[0].ID {
-		for i := range ns {
-			pub.opts.Accepted(ns[i].Topic)
-		}
+	isRepeat := err == nil && ids[0] != ns[0].ID
+	if isRepeat || errors.Is(err, eventlog.ErrKeyReused) {
+		pub.opts.Room.ReturnRoom(p.Owner, size)
+	}
+	switch {
+	case err != nil:
+		return nil, clientError(err, p.IdempotencyKey != "")
+	case isRepeat:
+		return ids, nil
+	}
+	for i := range ns {
+		pub.opts.Accepted(ns[i].Topic)
 	}
 	return ids, nil
 }

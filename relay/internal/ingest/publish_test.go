@@ -82,14 +82,28 @@ func TestPublish_StoresAllOrNothing(t *testing.T) {
 	}
 }
 
+// countedRoom has room for everything, and counts what was taken and not returned.
+type countedRoom struct{ bytes int64 }
+
+func (r *countedRoom) CheckPublisher(string) error { return nil }
+
+func (r *countedRoom) TakeRoom(_ string, bytes int64) error {
+	r.bytes += bytes
+	return nil
+}
+
+func (r *countedRoom) ReturnRoom(_ string, bytes int64) { r.bytes -= bytes }
+
 func TestPublish_RepeatWithSameKey(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
-	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: b.log})
+	room := &countedRoom{}
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: b.log, Room: room})
 	first, err := pub.Publish(t.Context(), publication("k", item(0)+"\n"+item(1)))
 	if err != nil {
 		t.Fatal(err)
 	}
+	taken := room.bytes
 	again := publication("k", item(0)+"\n"+item(1))
 	again.ContentType += "; charset=utf-8"
 	second, err := pub.Publish(t.Context(), again)
@@ -101,6 +115,9 @@ func TestPublish_RepeatWithSameKey(t *testing.T) {
 	var refused *relay.Error
 	if !errors.As(err, &refused) || refused.Code != relay.CodeInvalidArgument || refused.Source != "" {
 		t.Errorf("other content: got %v", err)
+	}
+	if taken <= 0 || room.bytes != taken {
+		t.Errorf("requests that store nothing took room: got %d bytes, want %d", room.bytes, taken)
 	}
 	other.KeyName = "another key"
 	if _, err := pub.Publish(t.Context(), other); err != nil {

@@ -12,8 +12,12 @@ import (
 
 // authenticate returns the key of the sender.
 func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
+	hub, _, err := hubID(r)
+	if err != nil {
+		hub = "" // an invalid one is rejected after authentication, and needs no decision until then
+	}
 	request := auth.Request{
-		Authorization: r.Header["Authorization"], Hub: r.Header.Get("X-Hub-Id"),
+		Authorization: r.Header["Authorization"], Hub: hub,
 		Address: a.opt.TrustedProxies.Client(r),
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {

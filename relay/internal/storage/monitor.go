@@ -116,7 +116,7 @@ func (m *Monitor) DeadLetterLimit() int64 {
 
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
-	return relay.NewError(relay.CodeStorageFull, state+", so nothing was stored; repeat the request later. The "+
+	return relay.NewError(relay.CodeStorageFull, state+", so this request stored nothing; repeat the request later. The "+
 		"operator of the relay can free space: "+advice)
 }
 

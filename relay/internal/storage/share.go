@@ -174,6 +174,23 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 	return true
 }
 
+// returnRoom undoes takeRoom for an event. A measurement since then has returned the room already.
+func (s *roomShares) returnRoom(name string, bytes float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	u := s.events.byName[name]
+	if u == nil {
+		return
+	}
+	recent := min(bytes, u.recent)
+	u.recent -= recent
+	s.events.recent -= recent
+	room := min(bytes, u.interval)
+	u.interval -= room
+	s.room += room
+	s.allRoom += room
+}
+
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
 // is full, a quiet publisher may still store events: one that has recently sent at most half of the average of this node,
 // or half of the bytes of tokens and other requests.
@@ -190,6 +207,9 @@ func (m *Monitor) CheckPublisher(name string) error {
 func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	return m.takeRoom(name, bytes, true)
 }
+
+// ReturnRoom returns bytes of TakeRoom that a publisher has not stored, because its request repeated an earlier one.
+func (m *Monitor) ReturnRoom(name string, bytes int64) { m.shares.returnRoom(name, float64(bytes)) }
 
 func (m *Monitor) takeRoom(name string, bytes int64, isEvent bool) error {
 	if m.shares.takeRoom(name, float64(bytes), isEvent) {

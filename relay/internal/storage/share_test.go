@@ -186,3 +186,22 @@ func TestMonitor_ForgetsPublishers(t *testing.T) {
 		t.Errorf("%d publishers are known after an hour", n)
 	}
 }
+
+// A repeat of a request stores nothing, so it takes no room from the next one.
+func TestMonitor_ReturnRoom(t *testing.T) {
+	t.Parallel()
+	r := newShareRig(t, testMemory*8/10, testMemory)
+	for i := range 20 {
+		if err := r.m.TakeRoom("repeating", 1<<20); err != nil {
+			t.Fatalf("repeat %d: %v", i, err)
+		}
+		r.m.ReturnRoom("repeating", 1<<20)
+	}
+	r.m.Measure(t.Context())
+	room := r.m.shares.room
+	r.m.ReturnRoom("repeating", 1<<20) // the measurement has returned the room already
+	r.m.ReturnRoom("unknown", 1<<20)
+	if got := r.m.shares.room; got != room {
+		t.Errorf("room was returned twice: got %v bytes, want %v", got, room)
+	}
+}

@@ -11,59 +11,81 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
 
-// Credentials with many hubs cannot fill the memory, and cannot remove small decisions.
-func TestDecisionCache_LimitsBytes(t *testing.T) {
+// An account with many or large decisions removes only its own, whether they fill the memory or the number of credentials.
+func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 	t.Parallel()
-	c := newDecisionCache()
-	small := apikey.HashOf("small")
-	c.addKey(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
-	large := &auth.Key{Name: "large", Hubs: slices.Repeat([]string{"hub-0123456789"}, 3000)}
-	for i := range 100_000 { // a client chooses the hub
-		c.addKey(apikey.HashOf(fmt.Sprint("many", i)), strings.Repeat("h", 8000), &auth.Key{})
-		if c.bytes > maxCacheBytes || c.bytes < 8000*len(c.keys)/2 {
-			t.Fatalf("got %d bytes of %d decisions", c.bytes, len(c.keys))
-		}
-		if i > 2*maxCacheBytes/8000 {
-			break
-		}
+	ofOwner := func(account string, hubs ...string) *auth.Key {
+		return &auth.Key{Name: "n", AccountID: account, Hubs: hubs, External: true}
 	}
-	c.addKey(small, "h", &auth.Key{Name: "small", Hubs: []string{"h"}})
-	for i := range 2 * maxCacheBytes / large.MemoryBytes() {
-		c.addKey(apikey.HashOf(fmt.Sprint(i)), "", large)
-		c.addKey(apikey.HashOf(fmt.Sprint(i)), "", large) // the same decision again
-		if c.bytes > maxCacheBytes {
-			t.Fatalf("got %d bytes, want at most %d", c.bytes, maxCacheBytes)
-		}
-	}
-	if c.findKey(small, "h") == nil {
-		t.Error("the small decision was removed")
-	}
-	for id, byHub := range c.keys {
-		for hub := range byHub {
-			c.removeKey(id, hub)
-		}
-	}
-	if c.bytes != 0 || len(c.keys) != 0 {
-		t.Errorf("got %d bytes and %d credentials, want none", c.bytes, len(c.keys))
+	wide := slices.Repeat([]string{"hub-0123456789"}, 400)
+	for _, test := range []struct {
+		name string
+		hub  string
+		key  *auth.Key
+	}{
+		{"large hubs", strings.Repeat("h", 8000), ofOwner("hostile")},
+		{"many hubs", "", ofOwner("hostile", slices.Repeat(wide, 10)...)},
+		{"many credentials", "h", ofOwner("hostile")},
+		{"no account", strings.Repeat("h", 8000), ofOwner("")},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			c := newDecisionCache()
+			for i := range 20 {
+				account := fmt.Sprint("quiet ", i)
+				c.addKey(apikey.HashOf(account), "h", ofOwner(account, "h"))
+				c.addKey(apikey.HashOf(account), "", ofOwner(account, wide...))
+			}
+			count := max(2*maxCacheBytes/decisionBytes(test.hub, test.key), 2*maxCredentials)
+			for i := range min(count, 25_000) {
+				for range 2 { // the second one replaces the first
+					c.addKey(apikey.HashOf(fmt.Sprint(i)), test.hub, test.key)
+				}
+				if c.bytes > maxCacheBytes || len(c.keys) > maxCredentials {
+					t.Fatalf("got %d bytes of %d credentials", c.bytes, len(c.keys))
+				}
+			}
+			for i := range 20 {
+				id := apikey.HashOf(fmt.Sprint("quiet ", i))
+				if c.findKey(id, "h") == nil || c.findKey(id, "") == nil {
+					t.Errorf("decisions of another account were removed (%d)", i)
+				}
+			}
+			if c.bytes < maxCacheBytes*3/4 && len(c.keys) < maxCredentials*3/4 {
+				t.Errorf("only %d bytes of %d credentials are left", c.bytes, len(c.keys))
+			}
+			for id, byHub := range c.keys {
+				for hub := range byHub {
+					c.removeKey(id, hub)
+				}
+			}
+			if c.bytes != 0 || len(c.keys) != 0 || len(c.owners) != 0 {
+				t.Errorf("got %d bytes, %d credentials and %d owners, want none", c.bytes, len(c.keys), len(c.owners))
+			}
+		})
 	}
 }
 
-// Small decisions have a limit too.
+// Many accounts with one credential each displace one another one by one.
 func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	t.Parallel()
 	c := newDecisionCache()
-	key := &auth.Key{Name: "a"}
-	for i := range maxCredentials {
-		c.addKey(apikey.HashOf(fmt.Sprint(i)), "h", key)
+	add := func(i int, hub string) {
+		c.addKey(apikey.HashOf(fmt.Sprint(i)), hub, &auth.Key{AccountID: fmt.Sprint(i)})
 	}
-	c.addKey(apikey.HashOf("0"), "h", key)
-	c.addKey(apikey.HashOf("0"), "other", key)
+	for i := range maxCredentials {
+		add(i, "h")
+	}
+	add(0, "h")
+	add(0, "other")
 	if len(c.keys) != maxCredentials {
 		t.Errorf("got %d credentials, want all while no other one is added", len(c.keys))
 	}
-	c.addKey(apikey.HashOf("new"), "h", key)
-	if len(c.keys) != 1 || c.bytes != decisionBytes("h", key) {
-		t.Errorf("got %d credentials with %d bytes, want the last one", len(c.keys), c.bytes)
+	for i := range 10 {
+		add(maxCredentials+i, "h")
+	}
+	if len(c.keys) != maxCredentials || len(c.owners) != maxCredentials || c.findKey(apikey.HashOf(fmt.Sprint(maxCredentials+9)), "h") == nil {
+		t.Errorf("got %d credentials of %d accounts, want the maximum with the last one", len(c.keys), len(c.owners))
 	}
 }
 
