@@ -106,7 +106,7 @@ func newBusyRelay(t *testing.T) (*daemon, *migrations) {
 		case "/slow":
 			w.WriteHeader(http.StatusServiceUnavailable)
 		case "/dead":
-			http.Error(w, "cannot process "+hostileText+"\u202etxt.exe"+strings.Repeat("x", 800), http.StatusUnprocessableEntity)
+			http.Error(w, "cannot process "+hostileText+"\u202etxt.exe\u2800"+strings.Repeat("x", 800), http.StatusUnprocessableEntity)
 		default:
 			w.WriteHeader(http.StatusNoContent)
 		}

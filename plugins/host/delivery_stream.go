@@ -285,23 +285,27 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) (isEmpty bool) {
 	return isEmpty
 }
 
-// hangError returns an error if an attempt is overdue and nothing has been acknowledged since its time limit.
+// hangError returns an error if attempts are overdue, and nothing has been acknowledged since their time limit, or they occupy at
+// least half of the plugin.
 func (s *deliveryStream) hangError(now time.Time) error {
 	before := now.Add(-s.o.HangTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.lastAck.After(before) {
-		return nil
-	}
+	running, overdue := 0, 0
 	for _, c := range s.pending {
-		if c.sent && !c.deadline.IsZero() && c.deadline.Before(before) {
-			return fmt.Errorf(
-				"the plugin did not respond for %s after the timeout of an attempt and was killed (hang_timeout)",
-				s.o.HangTimeout,
-			)
+		if !c.sent {
+			continue
+		}
+		running++
+		if !c.deadline.IsZero() && c.deadline.Before(before) {
+			overdue++
 		}
 	}
-	return nil
+	if overdue == 0 || s.lastAck.After(before) && 2*overdue < running+s.credits {
+		return nil
+	}
+	return fmt.Errorf("the plugin did not respond to %d attempts for %s after their timeout and was killed (hang_timeout)",
+		overdue, s.o.HangTimeout)
 }
 
 func (s *deliveryStream) done() <-chan error { return s.end }

@@ -42,6 +42,44 @@ func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 	})
 }
 
+// A few attempts without a response do not end a plugin that responds to others. They do when they occupy half of it.
+func TestDeliveryStream_HangError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStream(nil, func() {}, &Options{HangTimeout: 10 * time.Second})
+		s.credits = 4
+		start := func(id string) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			sent := make(chan error, 1)
+			go func() { sent <- s.deliverAttempt(ctx, one(id, 1, "ok")) }()
+			synctest.Wait()
+			s.next()
+			if err := <-sent; !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("got error %v, want a timeout", err)
+			}
+		}
+		check := func(wantHung bool) {
+			t.Helper()
+			if err := s.hangError(s.now()); (err != nil) != wantHung {
+				t.Errorf("got error %v, want one: %t", err, wantHung)
+			}
+		}
+		start("a")
+		time.Sleep(11 * time.Second)
+		check(true) // it has responded to nothing
+		s.lastAck = s.now()
+		check(false)
+		start("b")
+		check(false)
+		time.Sleep(11 * time.Second)
+		s.lastAck = s.now()
+		check(true)
+		s.credits++ // of 5
+		check(false)
+	})
+}
+
 // responses is a stream of a plugin that sends the same response a number of times.
 type responses struct {
 	deliverStream

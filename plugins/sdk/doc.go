@@ -26,7 +26,8 @@
 // The handler is called concurrently, up to the sink's `concurrency` (default 16) and up to [Concurrency].
 // Concurrency(1) serializes all calls. The setting `ordering` of the sink keeps the order of a container or hub. The
 // handler's context ends with the attempt (the sink's `timeout`), or when the daemon does not need the response. If a
-// handler continues for some seconds after that, the plugin counts as hung and is restarted.
+// handler continues for some seconds after that (`hang_timeout`), and no other one ends or half of them continue, the plugin
+// counts as hung and is restarted.
 //
 // # Drivers
 //

@@ -47,10 +47,8 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		Read: d.memoryReader(c), Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
 		Observer: d.metrics,
 	})
-	log := eventlog.New(c, keys)
-	log.LimitIdempotencyKeys(monitor.MaxMemory)
 	return &stores{
-		conn: c, keys: keys, log: log, inbox: inbox.NewStore(c, keys),
+		conn: c, keys: keys, log: eventlog.New(c, keys, eventlog.Options{MaxMemory: monitor.MaxMemory}), inbox: inbox.NewStore(c, keys),
 		queues: queue.NewStore(c, keys), deliveries: store.NewReplicated(c, keys),
 		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: audit.NewStore(c, d.cfg.Audit.MaxLen),
 		tokens: auth.NewTokenStore(auth.TokenOptions{

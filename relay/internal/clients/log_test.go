@@ -64,7 +64,7 @@ func startRelayedOver(
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &testLog{c, eventlog.New(c, c.Keys())}
+	b := &testLog{c, eventlog.New(c, c.Keys(), eventlog.Options{})}
 	r := &relayed{log: b}
 	o.Partitions, o.Partition, o.History = partitions, b.Keys().Partition, r
 	o.PingInterval = cmp.Or(

@@ -37,7 +37,7 @@ func newEnv(t testing.TB) *env {
 	t.Helper()
 	e := &env{t: t, server: redistest.Start(t)}
 	e.b = conntest.Open(t, e.server, redisconn.Options{})
-	e.log, e.queues = eventlog.New(e.b, e.b.Keys()), queue.NewStore(e.b, e.b.Keys())
+	e.log, e.queues = eventlog.New(e.b, e.b.Keys(), eventlog.Options{}), queue.NewStore(e.b, e.b.Keys())
 	return e
 }
 

@@ -211,8 +211,8 @@ func TestAppend_CanceledContext(t *testing.T) {
 
 func TestAppend_ClientDisplacesOnlyItsOwnIdempotencyKeys(t *testing.T) {
 	t.Parallel()
-	b := open(t, redistest.Start(t), redisconn.Options{})
-	b.LimitIdempotencyKeys(func() int64 { return 1 << 20 })
+	c := conntest.Open(t, redistest.Start(t), redisconn.Options{})
+	b := &testLog{c, New(c, c.Keys(), Options{MaxMemory: func() int64 { return 1 << 20 }})}
 	requests := 0
 	isKnown := func(client, key string) bool {
 		t.Helper()

@@ -44,10 +44,13 @@ type keyHashes struct {
 func (h *keyHashes) bytes() int64  { return h.newer + h.older }
 func (h *keyHashes) isLarge() bool { return h != nil && h.bytes() > minIdempotencyBytes }
 
-func newKeyBudget() *keyBudget {
+// newKeyBudget returns a budget without keys. maxMemory may be nil.
+func newKeyBudget(maxMemory func() int64) *keyBudget {
+	if maxMemory == nil {
+		maxMemory = func() int64 { return 0 }
+	}
 	return &keyBudget{
-		maxMemory: func() int64 { return 0 },
-		shares:    storage.NewFairShare(minIdempotencyBytes), clients: make(map[string]*clientKeys),
+		maxMemory: maxMemory, shares: storage.NewFairShare(minIdempotencyBytes), clients: make(map[string]*clientKeys),
 	}
 }
 

@@ -10,8 +10,7 @@ import (
 // fills one partition after the other gets little more than its part.
 func TestKeyBudget_PartitionsShareMemory(t *testing.T) {
 	t.Parallel()
-	b, now := newKeyBudget(), time.Now()
-	b.maxMemory = func() int64 { return 1 << 30 }
+	b, now := newKeyBudget(func() int64 { return 1 << 30 }), time.Now()
 	const most = maxIdempotencyBytes
 	for partition := range 8 {
 		b.recordSizes("a", partition, IdempotencyKeySize, -1, now)
@@ -46,11 +45,10 @@ func TestKeyBudget_PartitionsShareMemory(t *testing.T) {
 func TestKeyBudget_ClientsShareMemory(t *testing.T) {
 	t.Parallel()
 	const maxMemory = 64 << 20
-	b, now := newKeyBudget(), time.Now()
-	if got := b.maxHash("a", 0); got != maxIdempotencyBytes {
+	if got := newKeyBudget(nil).maxHash("a", 0); got != maxIdempotencyBytes {
 		t.Errorf("without a limit: got %d bytes", got)
 	}
-	b.maxMemory = func() int64 { return maxMemory }
+	b, now := newKeyBudget(func() int64 { return maxMemory }), time.Now()
 	// flood stores keys like the script until the hash was replaced twice.
 	flood := func(client string, partition int) (size int64) {
 		newer := int64(0)

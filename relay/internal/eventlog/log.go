@@ -36,11 +36,18 @@ type Log struct {
 	keyBudget    *keyBudget
 }
 
+// Options are the settings of a [Log].
+type Options struct {
+	// MaxMemory returns the memory limit of Redis in bytes, or 0 without a limit. The memory of idempotency keys is a part of it.
+	// It is called concurrently. Nil means no limit.
+	MaxMemory func() int64
+}
+
 // New returns the log.
-func New(c *redisconn.Conn, keys keyspace.Space) *Log {
+func New(c *redisconn.Conn, keys keyspace.Space, o Options) *Log {
 	l := &Log{
 		conn: c, keys: keys, laggingSince: make([]atomic.Pointer[time.Time], keys.Partitions()),
-		groupCommits: make([]*groupCommit, keys.Partitions()), keyBudget: newKeyBudget(),
+		groupCommits: make([]*groupCommit, keys.Partitions()), keyBudget: newKeyBudget(o.MaxMemory),
 	}
 	shared := &groupCommit{flush: l.flushBatch}
 	for p := range l.groupCommits {
@@ -51,10 +58,6 @@ func New(c *redisconn.Conn, keys keyspace.Space) *Log {
 	}
 	return l
 }
-
-// LimitIdempotencyKeys limits the memory of idempotency keys to a part of the memory of Redis, which maxMemory returns in bytes, or 0
-// without a limit. It is called concurrently. LimitIdempotencyKeys must be called before any other method.
-func (l *Log) LimitIdempotencyKeys(maxMemory func() int64) { l.keyBudget.maxMemory = maxMemory }
 
 // ToNotifications decodes entries of a log, or of a queue, which have the same format.
 func ToNotifications(entries []resp.Entry) []relay.Notification {

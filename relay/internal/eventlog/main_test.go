@@ -30,7 +30,7 @@ type testLog struct {
 	*Log
 }
 
-func newTestLog(c *redisconn.Conn) *testLog { return &testLog{c, New(c, c.Keys())} }
+func newTestLog(c *redisconn.Conn) *testLog { return &testLog{c, New(c, c.Keys(), Options{})} }
 
 // open connects to s and closes with the test.
 func open(t testing.TB, s *redistest.Server, o redisconn.Options) *testLog {

@@ -86,7 +86,7 @@ func searchAll(t *testing.T, s *Searcher, q Query) (ids []string) {
 func TestSearch(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, c *redisconn.Conn) {
-		l := eventlog.New(c, c.Keys())
+		l := eventlog.New(c, c.Keys(), eventlog.Options{})
 		s := NewSearcher(l, c.Keys())
 		if r, err := s.Search(t.Context(), Query{Limit: 5}); err != nil || len(r.Events) != 0 || r.Next != "" {
 			t.Errorf("an empty log: got %+v, %v", r, err)

@@ -47,7 +47,7 @@ func onBoth(t *testing.T, test func(*testing.T, *testInbox)) {
 // readLog returns the whole log of a partition.
 func readLog(t testing.TB, b *testInbox, partition int) []relay.Notification {
 	t.Helper()
-	list, err := eventlog.New(b.Conn, b.Keys()).Range(t.Context(), partition, "", 1_000_000)
+	list, err := eventlog.New(b.Conn, b.Keys(), eventlog.Options{}).Range(t.Context(), partition, "", 1_000_000)
 	if err != nil {
 		t.Fatal(err)
 	}

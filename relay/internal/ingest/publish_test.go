@@ -28,7 +28,7 @@ type testStores struct {
 
 func newTestStores(c *redisconn.Conn) *testStores {
 	keys := c.Keys()
-	return &testStores{c, eventlog.New(c, keys), inbox.NewStore(c, keys), lease.NewManager(c, keys)}
+	return &testStores{c, eventlog.New(c, keys, eventlog.Options{}), inbox.NewStore(c, keys), lease.NewManager(c, keys)}
 }
 
 // openStores connects to s until the test ends.

@@ -193,7 +193,7 @@ func (s *site) awaitEnd(id string) *job {
 // events returns the topics and states of the events of a job in the log of hub-a. It omits events about steps.
 func (s *site) events(id string) (list []string) {
 	s.t.Helper()
-	all, err := eventlog.New(s.b, s.b.Keys()).Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)
+	all, err := eventlog.New(s.b, s.b.Keys(), eventlog.Options{}).Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)
 	if err != nil {
 		s.t.Fatal(err)
 	}

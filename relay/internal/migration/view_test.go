@@ -51,7 +51,7 @@ func TestProgress_RepeatsAreNotStored(t *testing.T) {
 	}}, nil)
 	id := s.migrate(0, "s2")
 	s.awaitEnd(id)
-	all, err := eventlog.New(s.b, s.b.Keys()).Range(t.Context(), b.Keys().Partition(hubA), "0-0", 10000)
+	all, err := eventlog.New(s.b, s.b.Keys(), eventlog.Options{}).Range(t.Context(), b.Keys().Partition(hubA), "0-0", 10000)
 	if err != nil {
 		t.Fatal(err)
 	}

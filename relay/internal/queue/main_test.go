@@ -35,7 +35,7 @@ type testStores struct {
 
 func newTestStores(c *redisconn.Conn) *testStores {
 	keys := c.Keys()
-	return &testStores{c, eventlog.New(c, keys), NewStore(c, keys), inbox.NewStore(c, keys)}
+	return &testStores{c, eventlog.New(c, keys, eventlog.Options{}), NewStore(c, keys), inbox.NewStore(c, keys)}
 }
 
 // streams are the streams of a topic for a subscriber.

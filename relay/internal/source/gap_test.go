@@ -94,7 +94,7 @@ func TestSource_LimitsGaps(t *testing.T) {
 		t.Errorf("got %d lines of the log, want at most 10 and a few more", n)
 	}
 	r.expectLog(strings.TrimSpace(strings.Repeat(" ~", int(reports.Load()))))
-	list, err := eventlog.New(r.b, r.b.Keys()).Range(t.Context(), 0, "", 100)
+	list, err := eventlog.New(r.b, r.b.Keys(), eventlog.Options{}).Range(t.Context(), 0, "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func (r *testReader) stop() {
 // readLog returns the whole log. A read of large notifications returns only a part.
 func (r *testReader) readLog() (all []relay.Notification, err error) {
 	for after := ""; ; after = all[len(all)-1].Cursor {
-		ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, after, 1000)
+		ns, err := eventlog.New(r.b, r.b.Keys(), eventlog.Options{}).Range(context.Background(), 0, after, 1000)
 		if err != nil || len(ns) == 0 {
 			return all, err
 		}

@@ -80,7 +80,7 @@ func TestSource_GapReportsDoNotLoop(t *testing.T) {
 	r.stop()
 	r.start()
 	r.expectLog("1 2 ~ 3")
-	list, err := eventlog.New(r.b, r.b.Keys()).Range(t.Context(), 0, "", 10)
+	list, err := eventlog.New(r.b, r.b.Keys(), eventlog.Options{}).Range(t.Context(), 0, "", 10)
 	if err != nil || !strings.HasSuffix(string(list[2].Data), `,"flags":null,"hubrelay_via":["far","near"]}`) ||
 		strings.Contains(string(list[2].Data), "gone") {
 		t.Errorf("got %v, resync entry %s", err, list[2].Data)
@@ -305,7 +305,7 @@ func TestSource_DetectsLoops(t *testing.T) {
 	if f := r.figures(); f.Returned != 1 {
 		t.Errorf("%+v", f)
 	}
-	ns, err := eventlog.New(r.b, r.b.Keys()).Range(context.Background(), 0, "", 10)
+	ns, err := eventlog.New(r.b, r.b.Keys(), eventlog.Options{}).Range(context.Background(), 0, "", 10)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -45,7 +45,7 @@ func openOptions(t testing.TB, o redisconn.Options) *testStore {
 // readLog returns the whole log of a partition.
 func readLog(t testing.TB, b *testStore, partition int) []relay.Notification {
 	t.Helper()
-	list, err := eventlog.New(b.Conn, b.Keys()).Range(t.Context(), partition, "", 1_000_000)
+	list, err := eventlog.New(b.Conn, b.Keys(), eventlog.Options{}).Range(t.Context(), partition, "", 1_000_000)
 	if err != nil {
 		t.Fatal(err)
 	}

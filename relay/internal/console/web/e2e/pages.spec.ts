@@ -130,7 +130,7 @@ test('hostile texts are shown as text', async ({ open }) => {
   const page = await open('busy', 'operator', '/sinks/dead');
   await expect(page.getByText('<img src=x onerror=').first()).toBeVisible();
   // Nothing in a response changes the direction of the text that follows.
-  await expect(page.getByText('\\u202etxt.exe').first()).toBeVisible();
+  await expect(page.getByText('\\u202etxt.exe\\u2800').first()).toBeVisible();
   await expect(page.locator('main img, main script')).toHaveCount(0);
   await go(page, '/quarantine');
   await loaded(page, 'Quarantine');

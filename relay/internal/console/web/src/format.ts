@@ -53,13 +53,15 @@ export function milliseconds(ms: number): string {
 const hex = (n: number, digits: number) => n.toString(16).padStart(digits, '0');
 
 /**
- * hidden are control characters, line and paragraph separators, and characters that have no width or set the direction.
+ * hidden are control characters, line and paragraph separators, characters that have no width or set the direction, and
+ * blank ones other than a space: the empty Braille pattern, and unusual spaces that are not between visible characters.
  * It excludes what emoji and some scripts need: variation selectors after pictographs, and joiners after pictographs and
  * after letters that are not Latin, Greek or Cyrillic.
  */
 const hidden = new RegExp(
   [
-    '[\\p{Cc}\\p{Zl}\\p{Zp}\\ufff9-\\ufffb]',
+    '[\\p{Cc}\\p{Zl}\\p{Zp}\\ufff9-\\ufffb\\u2800]',
+    '(?<!\\S)(?! )\\p{Zs}|(?! )\\p{Zs}(?!\\S)',
     '(?![\\ufe0e\\ufe0f\\u200c\\u200d])\\p{Default_Ignorable_Code_Point}',
     '(?<!\\p{Extended_Pictographic})[\\ufe0e\\ufe0f]',
     '(?<![\\p{Extended_Pictographic}\\p{Emoji_Modifier}\\ufe0f]|(?![\\p{Script=Latin}\\p{Script=Greek}\\p{Script=Cyrillic}])[\\p{L}\\p{M}])[\\u200c\\u200d]',
