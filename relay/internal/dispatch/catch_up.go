@@ -193,6 +193,9 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	d.recordResult(r, result)
 	d.recordExcluded()
 	d.addBytes(ctx, copied)
+	if err := d.limitQueues(ctx, result.Lengths); err != nil {
+		return true, err
+	}
 	if result.CaughtUp {
 		if !state.isDetached {
 			d.opts.Logger.InfoContext(ctx, "a sink has caught up with the log",

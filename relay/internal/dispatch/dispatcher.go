@@ -239,6 +239,9 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if err := d.limitBytes(ctx); err != nil {
 		return err
 	}
+	if err := d.limitAllQueues(ctx); err != nil {
+		return err
+	}
 	if err := d.countAccounts(ctx); err != nil {
 		return err
 	}

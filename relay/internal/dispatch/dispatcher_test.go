@@ -144,51 +144,6 @@ func (c *counts) Dropped(sink string, n int64) {
 
 func (c *counts) TrimmedBeforeEnqueue(int, int) {}
 
-func TestDispatcher_LimitsBacklog(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	c := &counts{enqueued: map[string]int64{}, dropped: map[string]int64{}}
-	o := e.options(Sink{Name: "small", FromStart: true, Backlog: 10}, Sink{Name: "large", FromStart: true})
-	o.Observer = c
-	stop := e.run(o, true)
-	e.publish("x", "h1", 100)
-	testkit.WaitForValue(t, "enqueued", 100, func() int64 { return e.queueLength("large") })
-	stop()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	got := e.readQueue("small")
-	if len(got) != 10 || got[9] != "h1-x-99" || c.dropped["small"] != 90 || c.dropped["large"] != 0 ||
-		c.enqueued["small"] != 100 || c.enqueued["large"] != 100 {
-		t.Errorf("got queue %v, enqueued %v, dropped %v", got, c.enqueued, c.dropped)
-	}
-}
-
-func TestDispatcher_LimitsBacklogBytes(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	const limit = 64 << 10
-	small := Sink{Name: "small", FromStart: true, Backlog: 5000}
-	large := Sink{Name: "large", FromStart: true, BacklogBytes: 1 << 30}
-	stop := e.run(e.options(small, large), true)
-	e.publish("x", "h1", 3000)
-	testkit.WaitFor(t, "enqueued", func() bool {
-		return e.queueLength("small") == 3000 &&
-			e.queueLength("large") == 3000
-	})
-	stop()
-	small.BacklogBytes = limit
-	e.run(e.options(small, large), true)
-	e.publish("y", "h1", 1)
-	testkit.WaitForValue(t, "enqueued", 3001, func() int64 { return e.queueLength("large") })
-	used, err := e.b.Commands().MemoryUsage(t.Context(), queue.Key(e.b.Keys(), "small", 0), 0).Result()
-	if err != nil || used > limit*3/2 {
-		t.Errorf("the queue uses %d bytes (%v), want about %d", used, err, limit)
-	}
-	if got := e.readQueue("small"); len(got) < 100 || got[len(got)-1] != "h1-y-0" {
-		t.Errorf("got %d entries, want the newest ones", len(got))
-	}
-}
-
 func TestDispatcher_ContinuesAfterOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -117,6 +117,9 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		d.recordResult(r, result)
 		d.recordExcluded()
 		d.setPosition(r.To)
+		if err := d.limitQueues(ctx, result.Lengths); err != nil {
+			return true, err
+		}
 		if d.mustCount {
 			if err := d.countAccounts(ctx); err != nil {
 				return true, err
@@ -130,8 +133,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 func (d *Dispatcher) newRequest(from string) queue.EnqueueRequest {
 	_, isFull := d.opts.Memory.QueueLimit()
 	return queue.EnqueueRequest{
-		Partition: d.opts.Partition, From: from, Generation: d.generation, Sinks: d.sinks, MaxBacklogs: d.backlogs,
-		IgnoresMemoryLimit: isFull,
+		Partition: d.opts.Partition, From: from, Generation: d.generation, Sinks: d.sinks, IgnoresMemoryLimit: isFull,
 	}
 }
 
@@ -175,8 +177,7 @@ func (d *Dispatcher) setPosition(to string) {
 	d.allJoined = true
 }
 
-// recordResult reports the result of an enqueue to the observer, and stores the dropped entries for the next log
-// message.
+// recordResult reports the result of an enqueue to the observer.
 func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueResult) {
 	for _, m := range r.Matches {
 		for _, i := range m.Sinks {
@@ -189,12 +190,6 @@ func (d *Dispatcher) recordResult(r queue.EnqueueRequest, result queue.EnqueueRe
 				d.opts.Observer.Enqueued(r.Sinks[i], n)
 				d.copied[i] = 0
 			}
-		}
-	}
-	for i, n := range result.Dropped {
-		if n > 0 {
-			d.dropped[i] += n
-			d.opts.Observer.Dropped(r.Sinks[i], n)
 		}
 	}
 	if result.Trimmed > 0 {

@@ -121,3 +121,31 @@ func (d *Dispatcher) limitBytes(ctx context.Context) error {
 	}
 	return nil
 }
+
+// limitAllQueues drops what exceeds the backlogs of all sinks. A backlog may have become smaller, and a killed dispatcher may have
+// enqueued too much.
+func (d *Dispatcher) limitAllQueues(ctx context.Context) error {
+	lengths, err := d.opts.Queues.Lengths(ctx, d.opts.Partition, d.sinks)
+	if err != nil {
+		return err
+	}
+	return d.limitQueues(ctx, lengths)
+}
+
+// limitQueues drops the oldest unread entries of the sinks whose queues are longer than their backlogs, and counts them.
+func (d *Dispatcher) limitQueues(ctx context.Context, lengths []int64) error {
+	for i, n := range lengths {
+		if d.backlogs[i] == 0 || n <= d.backlogs[i] {
+			continue
+		}
+		dropped, err := d.opts.Queues.DropOldest(ctx, d.sinks[i], d.opts.Partition, d.backlogs[i])
+		if dropped > 0 {
+			d.dropped[i] += dropped
+			d.opts.Observer.Dropped(d.sinks[i], dropped)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

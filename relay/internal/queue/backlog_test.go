@@ -2,81 +2,136 @@ package queue
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// Entries that a consumer has read are being delivered. A full queue drops only those after them, and no more than it must.
-func TestEnqueue_KeepsReadEntries(t *testing.T) {
+// readEntries reads entries of a sink's queue with a consumer.
+func readEntries(t *testing.T, b *testStores, sink string, count int64) {
+	t.Helper()
+	queue := Key(b.Keys(), sink, 0)
+	if err := b.Commands().XGroupCreate(t.Context(), queue, "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	read := &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{queue, ">"}, Count: count, Block: -1}
+	if err := b.Commands().XReadGroup(t.Context(), read).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Entries that a consumer has read are being delivered. DropOldest drops only those after them, and no more than it must.
+func TestDropOldest(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
 		mustAppend(t, b, notifications("h", 1, 8)...)
-		log, queue := readLog(t, b, 0), Key(b.Keys(), "a", 0)
-		from := "0-0"
-		enqueue := func(maxBacklog, first, count int) (dropped int64) {
-			t.Helper()
-			e := EnqueueRequest{From: from, Sinks: []string{"a"}, MaxBacklogs: []int64{int64(maxBacklog)}}
-			for _, n := range log[first : first+count] {
-				e.To = n.Cursor
-				e.Matches = append(e.Matches, SinkMatch{ID: n.Cursor, Sinks: []int{0}})
-			}
-			from = e.To
-			r, err := b.Enqueue(t.Context(), e)
-			if err != nil || !r.Committed {
-				t.Fatalf("got %+v, %v, want a commit", r, err)
-			}
-			return r.Dropped[0]
+		log := readLog(t, b, 0)
+		if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed || r.Lengths[0] != 8 {
+			t.Fatalf("got %+v, want 8 entries", r)
 		}
-		wantQueue := func(want ...int) {
+		drop := func(maxUnread, wantDropped int64, wantBefore int, wantQueue ...int) {
 			t.Helper()
+			if n, err := b.DropOldest(t.Context(), "a", 0, maxUnread); n != wantDropped || err != nil {
+				t.Errorf("dropped %d entries, %v, want %d", n, err, wantDropped)
+			}
+			before := ""
+			if wantBefore >= 0 {
+				before = log[wantBefore].Cursor
+			}
+			if got, err := b.DroppedBefore(t.Context(), 0, "a"); err != nil || got != before {
+				t.Errorf("dropped before %q, %v, want %q", got, err, before)
+			}
 			var ids []string
-			for _, i := range want {
+			for _, i := range wantQueue {
 				ids = append(ids, log[i].ID)
 			}
 			if got := readQueue(t, b, "a"); !slices.Equal(got, ids) {
 				t.Errorf("got queue %v, want %v", got, ids)
 			}
 		}
-		if n := enqueue(4, 0, 4); n != 0 {
-			t.Errorf("a full queue has dropped %d entries", n)
-		}
-		if err := b.Commands().XGroupCreate(t.Context(), queue, "g", "0").Err(); err != nil {
+		drop(8, 0, -1, 0, 1, 2, 3, 4, 5, 6, 7)
+		drop(7, 1, 1, 1, 2, 3, 4, 5, 6, 7)
+		readEntries(t, b, "a", 2)
+		drop(5, 0, 1, 1, 2, 3, 4, 5, 6, 7)
+		drop(3, 2, 5, 1, 2, 5, 6, 7)
+		queue := Key(b.Keys(), "a", 0)
+		if err := b.Commands().XDel(t.Context(), queue, log[1].Cursor, log[2].Cursor).Err(); err != nil {
 			t.Fatal(err)
 		}
-		read := &redis.XReadGroupArgs{Group: "g", Consumer: "c", Streams: []string{queue, ">"}, Count: 2, Block: -1}
-		if err := b.Commands().XReadGroup(t.Context(), read).Err(); err != nil {
+		if err := b.Commands().XAck(t.Context(), queue, "g", log[1].Cursor, log[2].Cursor).Err(); err != nil {
 			t.Fatal(err)
 		}
-		if n := enqueue(4, 4, 2); n != 0 { // four unread entries
-			t.Errorf("dropped %d entries, although consumers have read two", n)
+		drop(1, 2, 7, 7)
+		if lengths, err := b.Lengths(t.Context(), 0, []string{"a", "none"}); !slices.Equal(lengths, []int64{1, 0}) || err != nil {
+			t.Errorf("got lengths %v, %v", lengths, err)
 		}
-		if n := enqueue(4, 6, 1); n != 1 {
-			t.Errorf("dropped %d entries, want one", n)
-		}
-		wantQueue(0, 1, 3, 4, 5, 6)
-		if got, err := b.DroppedBefore(t.Context(), 0, "a"); err != nil || got != log[3].Cursor {
-			t.Errorf("dropped before %s, %v, want %s", got, err, log[3].Cursor)
-		}
-		// A much smaller maximum is reached in steps.
-		if n := enqueue(1, 7, 1); n != 2 {
-			t.Errorf("dropped %d entries, want twice as many as copied", n)
-		}
-		wantQueue(0, 1, 5, 6, 7)
-		// Without entries in delivery, the beginning of the stream is trimmed.
-		if err := b.Commands().XAck(t.Context(), queue, "g", log[0].Cursor, log[1].Cursor).Err(); err != nil {
+		if err := b.ForgetSink(t.Context(), 0, "a"); err != nil {
 			t.Fatal(err)
 		}
-		if err := b.Commands().XDel(t.Context(), queue, log[0].Cursor, log[1].Cursor).Err(); err != nil {
-			t.Fatal(err)
-		}
-		mustAppend(t, b, notifications("h", 9, 9)...)
-		log = readLog(t, b, 0)
-		if n := enqueue(1, 8, 1); n != 3 {
-			t.Errorf("dropped %d entries, want three", n)
-		}
-		wantQueue(8)
+		drop(1, 0, -1)
 	})
+}
+
+// A script reads at most about a MiB of what it drops, whatever the sizes of the entries are, and takes few at once if large ones may
+// follow. DropOldest repeats it.
+func TestDropOldest_LimitsScripts(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := open(t, s, redisconn.Options{})
+	queue := Key(b.Keys(), "a", 0)
+	add := func(count, size int) {
+		t.Helper()
+		for part := range slices.Chunk(make([]struct{}, count), max(1, 1<<20/size)) {
+			_, err := b.Commands().Pipelined(t.Context(), func(p redis.Pipeliner) error {
+				for range part {
+					p.XAdd(t.Context(), &redis.XAddArgs{Stream: queue, Values: []string{"data", strings.Repeat("x", size)}})
+				}
+				return nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	add(20_000, 100)
+	readEntries(t, b, "a", 10)
+	add(20, 200_000)
+	add(5, 100)
+	run := func(maxUnread int) (dropped int, more bool) {
+		t.Helper()
+		keys := []string{queue, "position"}
+		reply, err := dropOldestScript.Run(t.Context(), b.Commands(), keys, maxUnread, maxDroppedBytes).Int64Slice()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return int(reply[0]), reply[1] == 1
+	}
+	if n, more := run(5); n < 2000 || n > 10_000 || !more {
+		t.Errorf("small entries: dropped %d in one script, more %t, want some thousands", n, more)
+	}
+	for more := true; more; {
+		_, more = run(25)
+	}
+	if n, more := run(5); n < 3 || n > 8 || !more {
+		t.Errorf("large entries: dropped %d in one script, more %t, want about a MiB", n, more)
+	}
+	if _, err := b.DropOldest(t.Context(), "a", 0, 3); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.Commands().XLen(t.Context(), queue).Val(); n != 13 {
+		t.Errorf("%d entries are left, want 10 that were read and 3 others", n)
+	}
+	add(3, 100)
+	if err := b.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := b.DropOldest(t.Context(), "a", 0, 1); n != 5 || err != nil {
+		t.Errorf("in a full Redis: dropped %d entries, %v, want 5", n, err)
+	}
 }
 
 // A full queue stores the position before which it has dropped entries, until the data of its sink is deleted.
@@ -100,14 +155,11 @@ func TestDroppedBefore(t *testing.T) {
 		if got := dropped(); got != "" {
 			t.Errorf("an empty queue has dropped entries before %s", got)
 		}
-		e := EnqueueRequest{
-			From: state.Position, To: log[4].Cursor, Generation: state.Generation, Sinks: []string{"a"}, MaxBacklogs: []int64{2},
+		if r := enqueueAll(t, b, "", state.Position, state.Generation, "a"); !r.Committed {
+			t.Fatalf("got %+v", r)
 		}
-		for _, n := range log {
-			e.Matches = append(e.Matches, SinkMatch{ID: n.Cursor, Sinks: []int{0}})
-		}
-		if r, err := b.Enqueue(t.Context(), e); err != nil || r.Dropped[0] != 3 {
-			t.Fatalf("got %+v, %v, want three dropped entries", r, err)
+		if n, err := b.DropOldest(t.Context(), "a", 0, 2); n != 3 || err != nil {
+			t.Fatalf("dropped %d, %v, want three", n, err)
 		}
 		if got := dropped(); got != log[3].Cursor {
 			t.Errorf("got %s, want %s", got, log[3].Cursor)

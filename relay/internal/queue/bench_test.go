@@ -37,7 +37,7 @@ func BenchmarkEnqueue(b *testing.B) {
 					from, done = streamid.Zero, 0
 					b.StartTimer()
 				}
-				r := EnqueueRequest{From: from, EntriesCovered: batch, Sinks: names, MaxBacklogs: make([]int64, sinks)}
+				r := EnqueueRequest{From: from, EntriesCovered: batch, Sinks: names}
 				for _, n := range list[done : done+batch] {
 					r.Matches, r.To = append(r.Matches, SinkMatch{n.Cursor, all}), n.Cursor
 				}

@@ -50,7 +50,7 @@ func TestCluster_FromLogToSubscriber(t *testing.T) {
 		log := readLog(t, b, p)
 		r := EnqueueRequest{
 			Partition: p, From: state.Position, To: log[1].Cursor, EntriesCovered: 2,
-			Sinks: []string{"s"}, MaxBacklogs: []int64{0},
+			Sinks:   []string{"s"},
 			Matches: []SinkMatch{{ID: log[0].Cursor, Sinks: []int{0}}, {ID: log[1].Cursor, Sinks: []int{0}}},
 		}
 		if r, err := b.Enqueue(ctx, r); err != nil || !r.Committed {

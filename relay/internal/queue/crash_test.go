@@ -121,7 +121,7 @@ func dispatchAll(ctx context.Context, b *testStores, p int) error {
 		}
 		e := EnqueueRequest{
 			Partition: p, From: s.Position, Generation: s.Generation, EntriesCovered: len(ns),
-			Sinks: []string{"all", "some"}, MaxBacklogs: []int64{0, 0},
+			Sinks: []string{"all", "some"},
 		}
 		for _, n := range ns {
 			e.Matches, e.To = append(e.Matches, SinkMatch{n.Cursor, matchingSinks(string(n.Data))}), n.Cursor

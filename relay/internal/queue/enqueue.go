@@ -28,10 +28,8 @@ type EnqueueRequest struct {
 	// EntriesCovered is the number of log entries after From up to and including To, matched or not. If it is 0, the
 	// lag becomes unknown.
 	EntriesCovered int
-	// Sinks are the sinks that Matches refer to. MaxBacklogs contains the maximum number of entries of each queue in this
-	// partition that no consumer has read; 0 is no limit.
-	Sinks       []string
-	MaxBacklogs []int64
+	// Sinks are the sinks that Matches refer to.
+	Sinks []string
 	// Matches are in log order.
 	Matches []SinkMatch
 	// IgnoresMemoryLimit copies entries even if the memory of Redis is full.
@@ -47,9 +45,8 @@ type EnqueueResult struct {
 	Generation int64
 	// CaughtUp means that the dispatcher serves CatchUpSink from now on.
 	CaughtUp bool
-	// Dropped is the number of the oldest unread entries that were removed from the queue of each sink to respect its
-	// maximum. After a large decrease of the maximum, each request removes up to twice as many as it copies.
-	Dropped []int64
+	// Lengths are the lengths of the queues, 0 for a sink without a match.
+	Lengths []int64
 	// Trimmed is the number of matched entries that the log no longer had.
 	Trimmed int
 }
@@ -57,9 +54,6 @@ type EnqueueResult struct {
 // Enqueue copies the matched entries to the queues under their own IDs and advances the position, in one step. It may
 // be repeated after any failure and from any node, and enqueues nothing twice.
 func (s *Store) Enqueue(ctx context.Context, r EnqueueRequest) (EnqueueResult, error) {
-	if len(r.MaxBacklogs) != len(r.Sinks) {
-		return EnqueueResult{}, fmt.Errorf("enqueue: %d backlogs for %d sinks", len(r.MaxBacklogs), len(r.Sinks))
-	}
 	keys := []string{
 		eventlog.Key(s.keys, r.Partition), eventlog.DispatchPositionKey(s.keys, r.Partition),
 		SinkPositionsKey(s.keys, r.Partition),
@@ -90,11 +84,8 @@ func (s *Store) Enqueue(ctx context.Context, r EnqueueRequest) (EnqueueResult, e
 	if r.IgnoresMemoryLimit {
 		ignoresLimit = 1
 	}
-	args := make([]any, 0, 6+len(used)+len(matches))
+	args := make([]any, 0, 6+len(matches))
 	args = append(args, r.CatchUpSink, r.From, r.To, generation, r.EntriesCovered, ignoresLimit)
-	for _, sink := range used {
-		args = append(args, r.MaxBacklogs[sink])
-	}
 	reply, err := enqueueScript.Run(ctx, s.conn.Commands(), keys, append(args, matches...)...).Slice()
 	if err != nil {
 		return EnqueueResult{}, redisconn.WrapError("enqueue", err)
@@ -103,7 +94,7 @@ func (s *Store) Enqueue(ctx context.Context, r EnqueueRequest) (EnqueueResult, e
 }
 
 func parseEnqueueReply(reply []any, sinks int, used []int) (EnqueueResult, error) {
-	r := EnqueueResult{Dropped: make([]int64, sinks)}
+	r := EnqueueResult{Lengths: make([]int64, sinks)}
 	if len(reply) < 5 {
 		return r, redisconn.ErrUnexpectedReply
 	}
@@ -120,7 +111,7 @@ func parseEnqueueReply(reply []any, sinks int, used []int) (EnqueueResult, error
 	r.Trimmed, r.CaughtUp = int(trimmed), caughtUp == 1
 	for i, sink := range used {
 		if 5+i < len(reply) {
-			r.Dropped[sink], _ = reply[5+i].(int64)
+			r.Lengths[sink], _ = reply[5+i].(int64)
 		}
 	}
 	return r, nil

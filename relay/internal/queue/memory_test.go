@@ -46,7 +46,7 @@ func TestStores_WriteAllOrNothingWithoutMemory(t *testing.T) {
 		t.Fatalf("got %d entries in the log, want 1", len(stored))
 	}
 	r := EnqueueRequest{
-		From: streamid.Zero, To: "9-9", Sinks: []string{"s"}, MaxBacklogs: []int64{0},
+		From: streamid.Zero, To: "9-9", Sinks: []string{"s"},
 		Matches: []SinkMatch{{ID: stored[0].Cursor, Sinks: []int{0}}},
 	}
 	if _, err := b.Enqueue(t.Context(), r); !errors.Is(err, redisconn.ErrUnavailable) {

@@ -208,6 +208,49 @@ func (s *Store) DropNewest(
 	return dropped, nil
 }
 
+// Lengths returns the length of the queue of each sink in a partition.
+func (s *Store) Lengths(ctx context.Context, partition int, sinks []string) ([]int64, error) {
+	if len(sinks) == 0 {
+		return nil, nil
+	}
+	replies := make([]*redis.IntCmd, len(sinks))
+	_, err := s.conn.Commands().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, sink := range sinks {
+			replies[i] = pipe.XLen(ctx, Key(s.keys, sink, partition))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, redisconn.WrapError("measure the queues", err)
+	}
+	lengths := make([]int64, len(sinks))
+	for i, reply := range replies {
+		lengths[i] = reply.Val()
+	}
+	return lengths, nil
+}
+
+// maxDroppedBytes is the size of the entries that one script drops, in bytes, so that other commands run in between.
+const maxDroppedBytes = 1 << 20
+
+// DropOldest removes the oldest entries that no consumer has read from a sink's queue in a partition, until at most maxUnread of
+// them are left. It returns their number, also with an error.
+func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxUnread int64) (dropped int64, err error) {
+	keys := []string{Key(s.keys, sink, partition), eventlog.DispatchPositionKey(s.keys, partition)}
+	for more := true; more; {
+		reply, err := dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxUnread, maxDroppedBytes).Int64Slice()
+		if err == nil && len(reply) != 2 {
+			err = redisconn.ErrUnexpectedReply
+		}
+		if err != nil {
+			return dropped, redisconn.WrapError("drop the oldest entries of a queue", err)
+		}
+		dropped += reply[0]
+		more = reply[1] == 1
+	}
+	return dropped, nil
+}
+
 // maxListBytes is the number of bytes after which a page of [Store.List] ends.
 const maxListBytes = 16 << 20
 

@@ -13,6 +13,8 @@ var (
 	readStateLua string
 	//go:embed scripts/enqueue.lua
 	enqueueSource string
+	//go:embed scripts/drop_oldest.lua
+	dropOldestSource string
 	//go:embed scripts/register_sinks.lua
 	registerSource string
 	//go:embed scripts/detach_sinks.lua
@@ -28,12 +30,13 @@ var (
 	//go:embed scripts/count_accounts.lua
 	countAccountsSource string
 
-	enqueueScript  = redisconn.NewScript(streamid.CompareLua + readStateLua + enqueueSource)
+	enqueueScript  = redisconn.NewScript(streamid.CompareLua + enqueueSource)
 	registerScript = redisconn.NewScript(streamid.CompareLua + registerSource)
 	detachScript   = redisconn.NewScript(streamid.CompareLua + detachSource)
 	queuedScript   = redisconn.NewScript(queuedSource)
 	dropScript     = redisconn.NewScript(dropSource)
 
+	dropOldestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + dropOldestSource)
 	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + dropNewestSource)
 	countAccountsScript = redisconn.NewScript(countAccountsSource)
 )

@@ -1,10 +1,9 @@
 -- Copy matched log entries to the queues of sinks under their own IDs, and advance a position, if it is the one that
 -- the caller expects. Returns 1 or 0 for committed; position; generation; number of matched entries that the log no
--- longer has; 1 or 0 for caught up; then the number of dropped entries of each queue.
+-- longer has; 1 or 0 for caught up; then the length of each queue.
 -- KEYS: log, dispatch position, sink positions, then queues.
 -- ARGV: sink that catches up or ''; from; to; generation or ''; number of log entries covered or 0; 1 or 0 for "copy even
--- if Redis is full"; then the maximum number of unread entries of each queue; then for each match: ID, number of queues,
--- their indexes from 1.
+-- if Redis is full"; then for each match: ID, number of queues, their indexes from 1.
 local log, dispatched, sinks = KEYS[1], KEYS[2], KEYS[3]
 local catchup, from, to, generation, covered = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
 local queues = #KEYS - 3
@@ -36,10 +35,10 @@ end
 
 -- A full Redis rejects the first write of a script unless it can only free memory. Without matches, the position must
 -- advance nevertheless, because the log is trimmed up to it. So the first write deletes a field that does not exist.
-if #ARGV < 7 + queues or ARGV[6] == '1' then redis.call('HDEL', dispatched, '') end
+if #ARGV < 7 or ARGV[6] == '1' then redis.call('HDEL', dispatched, '') end
 
-local missing, copies = 0, 0
-local i = 7 + queues
+local missing = 0
+local i = 7
 while i <= #ARGV do
   local id, n = ARGV[i], tonumber(ARGV[i + 1])
   local entry = redis.call('XRANGE', log, id, id)[1]
@@ -55,7 +54,7 @@ while i <= #ARGV do
   else
     missing = missing + 1
   end
-  i, copies = i + 2 + n, copies + n
+  i = i + 2 + n
 end
 
 local joined = 0
@@ -75,40 +74,6 @@ else
   current = tostring(redis.call('HINCRBY', dispatched, 'generation', 1))
 end
 
--- Entries that a consumer has read are not dropped, because they are being delivered. A stream can be trimmed only at its
--- beginning, so entries after them are removed one by one. That takes time, so the next scripts remove more if a backlog
--- was made much smaller.
-local removable = 2 * copies
-
--- Drop the oldest unread entries of a queue. Returns their number and the ID of the oldest unread entry that is left.
-local function drop_oldest(queue, backlog)
-  local read, pending = read_state(queue)
-  local excess = redis.call('XLEN', queue) - pending - backlog
-  if excess <= 0 then return 0 end
-  local dropped = 0
-  if pending == 0 then
-    dropped = redis.call('XTRIM', queue, 'MAXLEN', backlog)
-  end
-  while dropped < excess and removable > 0 do
-    local entries = redis.call('XRANGE', queue, '(' .. read, '+', 'COUNT', math.min(excess - dropped, removable, 100))
-    if #entries == 0 then break end
-    for e = 1, #entries do entries[e] = entries[e][1] end
-    redis.call('XDEL', queue, unpack(entries))
-    dropped, removable = dropped + #entries, removable - #entries
-  end
-  local first = redis.call('XRANGE', queue, '(' .. read, '+', 'COUNT', 1)[1]
-  return dropped, first and first[1]
-end
-
 local result = {1, to, current, missing, joined}
-for q = 1, queues do
-  local queue, backlog = KEYS[3 + q], tonumber(ARGV[6 + q])
-  local dropped = 0
-  if backlog > 0 and redis.call('XLEN', queue) > backlog then
-    local first
-    dropped, first = drop_oldest(queue, backlog)
-    if dropped > 0 and first then redis.call('HSET', dispatched, 'dropped:' .. queue, first) end
-  end
-  result[5 + q] = dropped
-end
+for q = 1, queues do result[5 + q] = redis.call('XLEN', KEYS[3 + q]) end
 return result
