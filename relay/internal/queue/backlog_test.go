@@ -104,7 +104,7 @@ func TestDropOldest_LimitsScripts(t *testing.T) {
 	run := func(maxUnread int) (dropped int, more bool) {
 		t.Helper()
 		keys := []string{queue, "position"}
-		reply, err := dropOldestScript.Run(t.Context(), b.Commands(), keys, maxUnread, maxDroppedBytes).Int64Slice()
+		reply, err := dropOldestScript.Run(t.Context(), b.Commands(), keys, maxUnread, maxScanBytes).Int64Slice()
 		if err != nil {
 			t.Fatal(err)
 		}

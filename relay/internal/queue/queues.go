@@ -142,8 +142,11 @@ func (s *Store) LenForBytes(ctx context.Context, sink string, partition int, max
 	return redisconn.StreamLenForBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes)
 }
 
-// countPage is the number of entries that one script counts, so that other commands run in between.
-const countPage = 500
+// countPage and maxScanBytes limit the number and size of the entries that one script reads, so that other commands run in between.
+const (
+	countPage    = 500
+	maxScanBytes = 1 << 20
+)
 
 // CountAccounts returns the number of entries of each account in a sink's queue in a partition.
 func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (map[string]int64, error) {
@@ -162,7 +165,7 @@ func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (
 func (s *Store) countAccountsFrom(
 	ctx context.Context, key, id string, maxEntries int, counts map[string]int64,
 ) (next string, err error) {
-	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, maxEntries).Slice()
+	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, maxEntries, maxScanBytes).Slice()
 	if err == nil && len(reply)%2 == 0 {
 		err = redisconn.ErrUnexpectedReply
 	}
@@ -186,7 +189,7 @@ func (s *Store) DropNewest(
 	keys, atMost := []string{Key(s.keys, sink, partition)}, maps.Clone(atMost)
 	var dropped []relay.Notification
 	for last := "+"; last != "" && count > 0; {
-		args := []any{last, countPage, count}
+		args := []any{last, countPage, maxScanBytes, count}
 		for account, n := range atMost {
 			args = append(args, account, n)
 		}
@@ -230,15 +233,12 @@ func (s *Store) Lengths(ctx context.Context, partition int, sinks []string) ([]i
 	return lengths, nil
 }
 
-// maxDroppedBytes is the size of the entries that one script drops, in bytes, so that other commands run in between.
-const maxDroppedBytes = 1 << 20
-
 // DropOldest removes the oldest entries that no consumer has read from a sink's queue in a partition, until at most maxUnread of
 // them are left. It returns their number, also with an error.
 func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxUnread int64) (dropped int64, err error) {
 	keys := []string{Key(s.keys, sink, partition), eventlog.DispatchPositionKey(s.keys, partition)}
 	for more := true; more; {
-		reply, err := dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxUnread, maxDroppedBytes).Int64Slice()
+		reply, err := dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxUnread, maxScanBytes).Int64Slice()
 		if err == nil && len(reply) != 2 {
 			err = redisconn.ErrUnexpectedReply
 		}

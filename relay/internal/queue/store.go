@@ -11,6 +11,8 @@ import (
 var (
 	//go:embed scripts/read_state.lua
 	readStateLua string
+	//go:embed scripts/scan.lua
+	scanLua string
 	//go:embed scripts/enqueue.lua
 	enqueueSource string
 	//go:embed scripts/drop_oldest.lua
@@ -36,9 +38,9 @@ var (
 	queuedScript   = redisconn.NewScript(queuedSource)
 	dropScript     = redisconn.NewScript(dropSource)
 
-	dropOldestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + dropOldestSource)
-	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + dropNewestSource)
-	countAccountsScript = redisconn.NewScript(countAccountsSource)
+	dropOldestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + scanLua + dropOldestSource)
+	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + scanLua + dropNewestSource)
+	countAccountsScript = redisconn.NewScript(scanLua + countAccountsSource)
 )
 
 // Store contains the queues of all sinks. It may be used concurrently.

@@ -1,9 +1,8 @@
--- Count the entries of each account in a page of a queue.
--- KEYS: queue. ARGV: first ID, maximum number of entries.
--- Returns the ID after the page, or '' at the end; then each account and its number of entries.
-local page = redis.call('XRANGE', KEYS[1], ARGV[1], '+', 'COUNT', ARGV[2])
+-- Count the entries of each account in a part of a queue.
+-- KEYS: queue. ARGV: first ID, maximum number of entries, number of bytes after which the part ends.
+-- Returns the ID after the part, or '' at the end; then each account and its number of entries.
 local counts = {}
-for _, entry in ipairs(page) do
+local last = scan('XRANGE', KEYS[1], ARGV[1], '+', tonumber(ARGV[2]), tonumber(ARGV[3]), function(entry)
   local fields = entry[2]
   for i = 1, #fields, 2 do
     if fields[i] == 'account' then
@@ -11,11 +10,8 @@ for _, entry in ipairs(page) do
       break
     end
   end
-end
-local result = {''}
-if #page == tonumber(ARGV[2]) then
-  result[1] = '(' .. page[#page][1]
-end
+end)
+local result = {last and '(' .. last or ''}
 for account, n in pairs(counts) do
   result[#result + 1] = account
   result[#result + 1] = n

@@ -1,0 +1,20 @@
+-- Calls visit with entries of a queue: up to max of them, until they have budget bytes, because Redis is blocked meanwhile. Large
+-- entries may follow small ones, so the number of entries that are read at once grows slowly. command is XRANGE or XREVRANGE.
+-- Returns the ID of the last entry, or nil at the end of the range.
+local function scan(command, queue, first, last, max, budget, visit)
+  local count, id = 1, nil
+  while max > 0 and budget > 0 do
+    count = math.min(count, max)
+    local page, size = redis.call(command, queue, first, last, 'COUNT', count), 0
+    for _, entry in ipairs(page) do
+      size = size + 100 -- the work for a small entry
+      for _, value in ipairs(entry[2]) do size = size + #value end
+      id = entry[1]
+      visit(entry)
+    end
+    if #page < count then return nil end
+    first, max, budget = '(' .. id, max - count, budget - size
+    count = math.max(1, math.min(2 * count, math.floor(budget * count / size)))
+  end
+  return id
+end
