@@ -41,8 +41,15 @@ type keyHashes struct {
 	createdAt    time.Time // of the newer one
 }
 
-func (h *keyHashes) bytes() int64  { return h.newer + h.older }
-func (h *keyHashes) isLarge() bool { return h != nil && h.bytes() > minIdempotencyBytes }
+// bytes returns the size of both hashes, 0 for nil.
+func (h *keyHashes) bytes() int64 {
+	if h == nil {
+		return 0
+	}
+	return h.newer + h.older
+}
+
+func (h *keyHashes) isLarge() bool { return h.bytes() > minIdempotencyBytes }
 
 // newKeyBudget returns a budget without keys. maxMemory may be nil.
 func newKeyBudget(maxMemory func() int64) *keyBudget {
@@ -55,23 +62,21 @@ func newKeyBudget(maxMemory func() int64) *keyBudget {
 }
 
 // maxHash returns the size in bytes from which the newer hash of a client in a partition replaces the older one. Partitions with many
-// keys share what the client may use in equal parts. If earlier ones took more, the parts are halved.
+// keys share what the client may use in equal parts. While earlier ones have more, all together may have twice as much.
 func (b *keyBudget) maxHash(client string, partition int) int64 {
 	maxBytes := b.maxMemory() / keyMemoryDivisor
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	limit := min(b.shares.Limit(client, IdempotencyKeySize, maxBytes), 2*maxIdempotencyBytes)
-	parts := int64(1)
+	size := limit
 	if keys := b.clients[client]; keys != nil {
-		parts = keys.large
-		if !keys.partitions[partition].isLarge() {
+		h, parts := keys.partitions[partition], keys.large
+		if !h.isLarge() {
 			parts++
 		}
-		if parts > 1 && b.shares.Bytes(client) > limit {
-			parts *= 2
-		}
+		size = min(limit/parts, 2*limit-b.shares.Bytes(client)+h.bytes())
 	}
-	return max(limit/parts, minIdempotencyBytes) / 2
+	return max(size, minIdempotencyBytes) / 2
 }
 
 // recordSizes records the size of the newer hash of a client after a key was added. replaced is the size of the older one if the
@@ -93,8 +98,11 @@ func (b *keyBudget) recordSizes(client string, partition int, newer, replaced in
 		former = *h
 	}
 	h := keyHashes{newer, former.older, former.createdAt}
-	if replaced >= 0 {
+	switch {
+	case replaced >= 0:
 		h.older, h.createdAt = replaced, now
+	case newer < former.newer: // both had expired
+		h.older, h.createdAt = 0, now
 	}
 	keys.partitions[partition] = &h
 	b.countChangeLocked(client, keys, &former, &h)

@@ -18,16 +18,17 @@ func TestKeyBudget_PartitionsShareMemory(t *testing.T) {
 	if got := b.maxHash("a", 0); got != most {
 		t.Errorf("with a key in each partition: got %d bytes for a hash, want %d", got, most)
 	}
-	for partition := range 8 {
-		size := b.maxHash("a", partition)
-		b.recordSizes("a", partition, size, -1, now)
-		b.recordSizes("a", partition, b.maxHash("a", partition), size, now)
-	}
-	if got := b.maxHash("a", 0); got != most/16 {
-		t.Errorf("with eight full partitions: got %d bytes for a hash, want half of an equal part, %d", got, most/16)
-	}
-	if got := b.shares.Bytes("a"); got > 4*most {
-		t.Errorf("one partition after the other: got %d bytes, want at most twice the part of a client, %d", got, 4*most)
+	for _, partitions := range []int{8, 64} {
+		b := newKeyBudget(func() int64 { return 1 << 30 })
+		for partition := range partitions {
+			size := b.maxHash("a", partition)
+			b.recordSizes("a", partition, size, -1, now)
+			b.recordSizes("a", partition, b.maxHash("a", partition), size, now)
+		}
+		minimum := int64(partitions) * minIdempotencyBytes
+		if got := b.shares.Bytes("a"); got < 3*most || got > 4*most+minimum {
+			t.Errorf("%d partitions, one after the other: got %d bytes, want at most twice the part of a client, %d", partitions, got, 4*most)
+		}
 	}
 	for partition := range 8 {
 		b.recordSizes("a", partition, most/8, most/8, now)
@@ -35,9 +36,15 @@ func TestKeyBudget_PartitionsShareMemory(t *testing.T) {
 	if got := b.maxHash("a", 0); got != most/8 {
 		t.Errorf("with equal parts: got %d bytes for a hash, want %d", got, most/8)
 	}
-	b.recordSizes("a", 8, IdempotencyKeySize, -1, now.Add(2*IdempotencyTime)) // the others have expired
+	later := now.Add(2 * IdempotencyTime)
+	b.recordSizes("a", 0, IdempotencyKeySize, -1, later) // all hashes have expired in Redis
 	if got := b.maxHash("a", 0); got != most {
 		t.Errorf("after twenty minutes: got %d bytes for a hash, want %d", got, most)
+	}
+	b.recordSizes("a", 0, most, -1, later)
+	b.recordSizes("b", 0, IdempotencyKeySize, -1, later.Add(IdempotencyTime))
+	if got := b.shares.Bytes("a"); got != most {
+		t.Errorf("the budget counts %d bytes of a hash that has not expired, want %d", got, most)
 	}
 }
 

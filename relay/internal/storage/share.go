@@ -174,7 +174,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 	return true
 }
 
-// returnRoom undoes takeRoom for an event. A measurement since then has returned the room already.
+// returnRoom makes a publisher as quiet as it was. It returns no room, because a measurement may have done so already.
 func (s *roomShares) returnRoom(name string, bytes float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,10 +185,6 @@ func (s *roomShares) returnRoom(name string, bytes float64) {
 	recent := min(bytes, u.recent)
 	u.recent -= recent
 	s.events.recent -= recent
-	room := min(bytes, u.interval)
-	u.interval -= room
-	s.room += room
-	s.allRoom += room
 }
 
 // CheckPublisher returns a *[relay.Error] with the code 503.storage-full while a publisher may store nothing. While the storage
@@ -208,7 +204,8 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	return m.takeRoom(name, bytes, true)
 }
 
-// ReturnRoom returns bytes of TakeRoom that a publisher has not stored, because its request repeated an earlier one.
+// ReturnRoom makes TakeRoom forget bytes that a publisher has not stored, because its request repeated an earlier one. Their room
+// becomes free with the next measurement.
 func (m *Monitor) ReturnRoom(name string, bytes int64) { m.shares.returnRoom(name, float64(bytes)) }
 
 func (m *Monitor) takeRoom(name string, bytes int64, isEvent bool) error {

@@ -187,21 +187,22 @@ func TestMonitor_ForgetsPublishers(t *testing.T) {
 	}
 }
 
-// A repeat of a request stores nothing, so it takes no room from the next one.
+// A repeat of a request stores nothing, so its publisher stays quiet. It returns no room twice.
 func TestMonitor_ReturnRoom(t *testing.T) {
 	t.Parallel()
 	r := newShareRig(t, testMemory*8/10, testMemory)
-	for i := range 20 {
-		if err := r.m.TakeRoom("repeating", 1<<20); err != nil {
-			t.Fatalf("repeat %d: %v", i, err)
-		}
-		r.m.ReturnRoom("repeating", 1<<20)
+	for i := range 10 {
+		r.store("other "+strconv.Itoa(i), 100<<10)
 	}
-	r.m.Measure(t.Context())
+	isQuiet := func() bool { return r.m.shares.events.isQuiet(r.m.shares.events.byName["repeating"]) }
+	if err := r.m.TakeRoom("repeating", 1<<20); err != nil || isQuiet() {
+		t.Fatalf("got error %v, quiet %t, want a loud publisher", err, isQuiet())
+	}
 	room := r.m.shares.room
-	r.m.ReturnRoom("repeating", 1<<20) // the measurement has returned the room already
+	r.m.ReturnRoom("repeating", 1<<20)
+	r.m.ReturnRoom("repeating", 1<<20)
 	r.m.ReturnRoom("unknown", 1<<20)
-	if got := r.m.shares.room; got != room {
-		t.Errorf("room was returned twice: got %v bytes, want %v", got, room)
+	if got := r.m.shares.room; !isQuiet() || got != room {
+		t.Errorf("got a quiet publisher: %t, and room for %v bytes, want true and %v", isQuiet(), got, room)
 	}
 }

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -9,17 +10,26 @@ import (
 
 const (
 	// maxCredentials, maxHubs and maxCacheBytes bound the cache. Beyond maxHubs, the decisions about one credential are removed, so
-	// a client cannot remove the decisions about other credentials. Beyond the others, those of the account with the most are.
+	// a client cannot remove the decisions about other credentials.
 	maxCredentials = 10_000
 	maxHubs        = 100
 	maxCacheBytes  = 64 << 20
+	// ownCredentials and ownBytes are what an owner may have in addition to an equal part before it displaces only its own decisions.
+	ownCredentials = 8
+	ownBytes       = 64 << 10
+	// sampleSize is the number of credentials of which the one that was verified first is removed, if no owner has too many.
+	sampleSize = 16
+	// removedAtOnce is the number of credentials that are removed at once, as a divisor, because the search takes longer.
+	removedAtOnce = 100
 )
 
 // decisionCache contains the accepted credentials, with a decision for each hub. It may be used concurrently.
 type decisionCache struct {
+	maxAge time.Duration // after which a decision is useless
+
 	mu     sync.Mutex
 	keys   map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
-	owners map[string]*ownedDecisions           // by [auth.Key.Owner]
+	owners map[string]*ownedDecisions           // by decisionOwner
 	bytes  int
 }
 
@@ -29,10 +39,18 @@ type ownedDecisions struct {
 	bytes int
 }
 
-func newDecisionCache() *decisionCache {
+func newDecisionCache(maxAge time.Duration) *decisionCache {
 	return &decisionCache{
-		keys: make(map[apikey.Hash]map[string]*auth.Key), owners: make(map[string]*ownedDecisions),
+		maxAge: maxAge, keys: make(map[apikey.Hash]map[string]*auth.Key), owners: make(map[string]*ownedDecisions),
 	}
+}
+
+// decisionOwner returns whose decisions a decision may displace: those of its account, or of its name without one.
+func decisionOwner(key *auth.Key) string {
+	if key.AccountID == "" {
+		return "name " + key.Name
+	}
+	return "account " + key.AccountID
 }
 
 // findKey returns the decision about a credential for a hub, or nil.
@@ -51,15 +69,21 @@ func (c *decisionCache) addKey(id apikey.Hash, hub string, key *auth.Key) {
 		c.removeCredentialLocked(id)
 	}
 	size := decisionBytes(hub, key)
-	c.makeRoomLocked(id, size)
+	if c.isFullLocked(id, size) {
+		c.removeExpiredLocked(key.VerifiedAt)
+	}
+	for c.isFullLocked(id, size) && len(c.keys) > 0 {
+		c.removeSomeLocked(c.keys[id] == nil && len(c.keys) >= maxCredentials)
+	}
 	if c.keys[id] == nil {
 		c.keys[id] = make(map[string]*auth.Key)
 	}
 	c.keys[id][hub] = key
-	owner := c.owners[key.Owner()]
+	name := decisionOwner(key)
+	owner := c.owners[name]
 	if owner == nil {
 		owner = &ownedDecisions{count: make(map[apikey.Hash]int)}
-		c.owners[key.Owner()] = owner
+		c.owners[name] = owner
 	}
 	owner.count[id]++
 	owner.bytes += size
@@ -69,27 +93,67 @@ func (c *decisionCache) addKey(id apikey.Hash, hub string, key *auth.Key) {
 // decisionBytes returns about the memory of a decision. A client can send any hub.
 func decisionBytes(hub string, key *auth.Key) int { return len(hub) + key.MemoryBytes() }
 
-// makeRoomLocked removes decisions of the owner with the most until there is room for a decision about a credential.
-func (c *decisionCache) makeRoomLocked(id apikey.Hash, size int) {
-	for {
-		tooMany := c.keys[id] == nil && len(c.keys) >= maxCredentials
-		if !tooMany && c.bytes+size <= maxCacheBytes || len(c.keys) == 0 {
-			return
-		}
-		var largest *ownedDecisions
-		for _, o := range c.owners {
-			if largest == nil || tooMany && len(o.count) > len(largest.count) || !tooMany && o.bytes > largest.bytes {
-				largest = o
-			}
-		}
-		// An eighth at once, because the search takes longer than a removal.
-		for remaining := len(largest.count)/8 + 1; remaining > 0; remaining-- {
-			for credential := range largest.count { // in random order
-				c.removeCredentialLocked(credential)
-				break
+// isFullLocked reports whether there is no room for a decision about a credential.
+func (c *decisionCache) isFullLocked(id apikey.Hash, size int) bool {
+	return c.keys[id] == nil && len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes
+}
+
+func (c *decisionCache) removeExpiredLocked(now time.Time) {
+	for id, byHub := range c.keys {
+		for hub, key := range byHub {
+			if !now.Before(key.Expires) || now.Sub(key.VerifiedAt) >= c.maxAge {
+				c.removeLocked(id, hub)
 			}
 		}
 	}
+}
+
+// removeSomeLocked removes decisions of the owner with the most credentials or bytes, if these are more than its part. Otherwise, it
+// removes decisions about credentials that were not verified recently.
+func (c *decisionCache) removeSomeLocked(tooMany bool) {
+	var largest *ownedDecisions
+	for _, o := range c.owners {
+		if largest == nil || tooMany && len(o.count) > len(largest.count) || !tooMany && o.bytes > largest.bytes {
+			largest = o
+		}
+	}
+	part, has := maxCacheBytes/len(c.owners)+ownBytes, largest.bytes
+	if tooMany {
+		part, has = maxCredentials/len(c.owners)+ownCredentials, len(largest.count)
+	}
+	if has > part {
+		for range len(largest.count)/removedAtOnce + 1 {
+			for id := range largest.count { // in random order
+				c.removeCredentialLocked(id)
+				break
+			}
+		}
+		return
+	}
+	for range len(c.keys)/removedAtOnce + 1 {
+		c.removeCredentialLocked(c.oldestOfSampleLocked())
+	}
+}
+
+// oldestOfSampleLocked returns the credential that was not verified for the longest time, of a random sample.
+func (c *decisionCache) oldestOfSampleLocked() (oldest apikey.Hash) {
+	var verifiedAt time.Time
+	count := 0
+	for id, byHub := range c.keys { // in random order
+		var last time.Time
+		for _, key := range byHub {
+			if key.VerifiedAt.After(last) {
+				last = key.VerifiedAt
+			}
+		}
+		if count == 0 || last.Before(verifiedAt) {
+			oldest, verifiedAt = id, last
+		}
+		if count++; count == sampleSize {
+			break
+		}
+	}
+	return oldest
 }
 
 func (c *decisionCache) removeKey(id apikey.Hash, hub string) {
@@ -112,13 +176,14 @@ func (c *decisionCache) removeLocked(id apikey.Hash, hub string) {
 	if delete(c.keys[id], hub); len(c.keys[id]) == 0 {
 		delete(c.keys, id)
 	}
-	size, owner := decisionBytes(hub, key), c.owners[key.Owner()]
+	name := decisionOwner(key)
+	size, owner := decisionBytes(hub, key), c.owners[name]
 	c.bytes -= size
 	owner.bytes -= size
 	if owner.count[id]--; owner.count[id] == 0 {
 		delete(owner.count, id)
 	}
 	if len(owner.count) == 0 {
-		delete(c.owners, key.Owner())
+		delete(c.owners, name)
 	}
 }

@@ -14,8 +14,9 @@ import (
 // An account with many or large decisions removes only its own, whether they fill the memory or the number of credentials.
 func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 	t.Parallel()
-	ofOwner := func(account string, hubs ...string) *auth.Key {
-		return &auth.Key{Name: "n", AccountID: account, Hubs: hubs, External: true}
+	now := time.Now()
+	newKey := func(name, account string, hubs ...string) *auth.Key {
+		return &auth.Key{Name: name, AccountID: account, Hubs: hubs, External: true, VerifiedAt: now, Expires: now.Add(time.Hour)}
 	}
 	wide := slices.Repeat([]string{"hub-0123456789"}, 400)
 	for _, test := range []struct {
@@ -23,21 +24,25 @@ func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 		hub  string
 		key  *auth.Key
 	}{
-		{"large hubs", strings.Repeat("h", 8000), ofOwner("hostile")},
-		{"many hubs", "", ofOwner("hostile", slices.Repeat(wide, 10)...)},
-		{"many credentials", "h", ofOwner("hostile")},
-		{"no account", strings.Repeat("h", 8000), ofOwner("")},
+		{"large hubs", strings.Repeat("h", 8000), newKey("hostile", "hostile")},
+		{"many hubs", "", newKey("hostile", "hostile", slices.Repeat(wide, 10)...)},
+		{"many credentials", "h", newKey("hostile", "hostile")},
+		{"no account", strings.Repeat("h", 8000), newKey("hostile", "")},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			c := newDecisionCache()
+			c := newDecisionCache(time.Hour)
 			for i := range 20 {
 				account := fmt.Sprint("quiet ", i)
-				c.addKey(apikey.HashOf(account), "h", ofOwner(account, "h"))
-				c.addKey(apikey.HashOf(account), "", ofOwner(account, wide...))
+				if test.key.AccountID == "" {
+					account = ""
+				}
+				name := fmt.Sprint("quiet ", i)
+				c.addKey(apikey.HashOf(name), "h", newKey(name, account, "h"))
+				c.addKey(apikey.HashOf(name), "", newKey(name, account, wide...))
 			}
 			count := max(2*maxCacheBytes/decisionBytes(test.hub, test.key), 2*maxCredentials)
-			for i := range min(count, 25_000) {
+			for i := range min(count, 16_000) {
 				for range 2 { // the second one replaces the first
 					c.addKey(apikey.HashOf(fmt.Sprint(i)), test.hub, test.key)
 				}
@@ -66,26 +71,47 @@ func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 	}
 }
 
-// Many accounts with one credential each displace one another one by one.
+// Many accounts with few credentials each displace those that were not verified recently, and first of all useless decisions.
 func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	t.Parallel()
-	c := newDecisionCache()
-	add := func(i int, hub string) {
-		c.addKey(apikey.HashOf(fmt.Sprint(i)), hub, &auth.Key{AccountID: fmt.Sprint(i)})
+	c, start := newDecisionCache(time.Hour), time.Now()
+	add := func(i int, account string, at time.Time, lifetime time.Duration) {
+		key := &auth.Key{Name: "n", AccountID: account, VerifiedAt: at, Expires: at.Add(lifetime)}
+		c.addKey(apikey.HashOf(fmt.Sprint(i)), "h", key)
 	}
-	for i := range maxCredentials {
-		add(i, "h")
+	quiet := func() (count int) {
+		for i := range ownCredentials {
+			if c.findKey(apikey.HashOf(fmt.Sprint(i)), "h") != nil {
+				count++
+			}
+		}
+		return count
 	}
-	add(0, "h")
-	add(0, "other")
+	for i := range ownCredentials {
+		add(i, "quiet", start, time.Hour)
+	}
+	for i := ownCredentials; i < maxCredentials; i++ {
+		add(i, fmt.Sprint(i), start, time.Second)
+	}
+	add(0, "quiet", start, time.Hour)
 	if len(c.keys) != maxCredentials {
 		t.Errorf("got %d credentials, want all while no other one is added", len(c.keys))
 	}
-	for i := range 10 {
-		add(maxCredentials+i, "h")
+	add(maxCredentials, "new", start.Add(time.Second), time.Minute)
+	if len(c.keys) != ownCredentials+1 || quiet() != ownCredentials {
+		t.Errorf("got %d credentials, want those that have not expired", len(c.keys))
 	}
-	if len(c.keys) != maxCredentials || len(c.owners) != maxCredentials || c.findKey(apikey.HashOf(fmt.Sprint(maxCredentials+9)), "h") == nil {
-		t.Errorf("got %d credentials of %d accounts, want the maximum with the last one", len(c.keys), len(c.owners))
+	for i := range maxCredentials {
+		add(maxCredentials+i, fmt.Sprint(i), start.Add(2*time.Second), time.Hour)
+	}
+	for i := range ownCredentials {
+		add(i, "quiet", start.Add(3*time.Second), time.Hour) // in use, so it was verified again
+	}
+	for i := range 1000 {
+		add(2*maxCredentials+i, fmt.Sprint("other ", i), start.Add(3*time.Second), time.Hour)
+	}
+	if n := len(c.keys); n > maxCredentials || n < maxCredentials*9/10 || quiet() < ownCredentials-1 {
+		t.Errorf("got %d credentials, and %d of the account that uses %d of them", n, quiet(), ownCredentials)
 	}
 }
 

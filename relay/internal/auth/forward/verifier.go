@@ -80,7 +80,7 @@ func NewVerifier(o Options) *Verifier {
 	return &Verifier{
 		opts: o, urlSecrets: httpclient.SecretsOfURL(o.URL), client: client, now: time.Now,
 		unavailableLog: logsample.New(maxLogged, logInterval, nil), pending: newPendingRequests(o.Timeout),
-		cache: newDecisionCache(),
+		cache: newDecisionCache(o.CacheTTL + o.StaleTTL),
 	}
 }
 
