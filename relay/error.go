@@ -57,7 +57,7 @@ func codeInfoFor(c Code) codeInfo {
 	case CodePermissions:
 		return codeInfo{http.StatusForbidden, "This is not permitted"}
 	case CodeWrongHub:
-		return codeInfo{http.StatusForbidden, "The key does not open this hub"}
+		return codeInfo{http.StatusForbidden, "The key has no access to this hub"}
 	case CodeNoURI:
 		return codeInfo{http.StatusNotFound, "There is nothing at this address"}
 	case CodeNoSink:

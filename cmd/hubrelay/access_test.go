@@ -34,7 +34,7 @@ func TestAccess(t *testing.T) {
 	}{
 		{"ci publish container.error --hub hub-1", 0, `yes: the key publishes in the hub, for the account "acme", from 127.0.0.0/8`},
 		{"ci publish job.created --hub hub-1", 1, `no: the key may publish only the topics container.*, not "job.created"`},
-		{"ci publish container.error --hub hub-2", 1, `no: the key "ci" does not open the hub "hub-2"`},
+		{"ci publish container.error --hub hub-2", 1, `no: the key "ci" has no access to the hub "hub-2"`},
 		{"ci publish container.error --hub hub-1 --account other", 1, `no: the key "ci" publishes only for the account "acme"`},
 		{"reader publish container.error --hub hub-1", 1, "lacks the capability notifications-publish"},
 		{"ci read job.created --hub hub-1 --account acme", 0, `yes: the key reads the hub: events of the account "acme"`},
@@ -116,7 +116,7 @@ func TestAccess(t *testing.T) {
 		wantCode    int
 		want        string
 	}{
-		{"--key ci --hub hub-2", "", 1, `cannot open the stream: the key "ci" does not open the hub "hub-2": use one of its hubs, or another key (403.wrong-hub)`},
+		{"--key ci --hub hub-2", "", 1, `cannot open the stream: the key "ci" has no access to the hub "hub-2": use one of its hubs, or another key (403.wrong-hub)`},
 		{"--key old", "", 1, "(401.auth-expired)"},
 		{"--credential -", token, 1, "(401.auth-invalid)"}, // used by the client above
 		{"--claims -", `{"sub":"eve"}`, 1, "the JWT has no expiry (exp)"},

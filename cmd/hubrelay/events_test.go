@@ -367,8 +367,7 @@ func TestEventsShow_Backlog(t *testing.T) {
 	for range 20 {
 		ids = append(ids, d.Publish(t, "hub-1", "application/json", plain, nil)...)
 	}
-	expect(ids[14], "dropped backlog")
-	expect(ids[0], "waiting paused") // a node has read it
+	expect(ids[14], "dropped backlog") // a node may have read the first ones
 	expect(ids[19], "waiting paused")
 	expect(delivered, "delivered 1=204")
 }

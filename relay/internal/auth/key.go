@@ -129,7 +129,7 @@ func (k *Key) RequireHub(hub string) *relay.Error {
 		return nil
 	}
 	return relay.NewError(relay.CodeWrongHub,
-		"the key "+strconv.Quote(k.Name)+" does not open the hub "+strconv.Quote(hub)+": use one of its hubs, or another key")
+		"the key "+strconv.Quote(k.Name)+" has no access to the hub "+strconv.Quote(hub)+": use one of its hubs, or another key")
 }
 
 // Expired reports whether the key has expired at now.

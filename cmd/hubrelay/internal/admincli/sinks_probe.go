@@ -67,11 +67,11 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 func describeOutcome(outcome string) string {
 	switch outcome {
 	case relay.OutcomeRetry.String():
-		return "failed (a delivery would be retried)"
+		return "failed, outcome retry (a delivery would be retried),"
 	case relay.OutcomePermanent.String():
-		return "rejected (a delivery would become a dead letter)"
+		return "rejected, outcome permanent (a delivery would become a dead letter),"
 	case relay.OutcomeGone.String():
-		return "gone (a delivery would disable the sink)"
+		return "rejected, outcome gone (a delivery would disable the sink),"
 	default:
 		return outcome
 	}

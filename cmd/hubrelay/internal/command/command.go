@@ -116,7 +116,7 @@ func PrintProblems(std term.Streams, err error) error {
 		return err
 	}
 	for _, p := range problems {
-		_, _ = fmt.Fprintln(std.Err, term.Sanitize(p.String()))
+		_, _ = fmt.Fprintln(std.Err, "error: "+term.Sanitize(p.String()))
 	}
 	return ErrReported
 }
