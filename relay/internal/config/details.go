@@ -99,7 +99,7 @@ func details() map[string]string {
 		"Sink.when": "It uses topic, object and context, such as object.state == \"unhealthy\". If empty, all events " +
 			"match.",
 		"Sink.disable_after": "A disabled sink keeps its backlog. 0 means never.",
-		"Sink.backlog": "If a queue is full, its oldest events are dropped and counted, except a few hundred that nodes have " +
+		"Sink.backlog": "If a queue is full, its oldest events are dropped and counted. A node delivers what it has " +
 			"already read. The same limit applies to scheduled retries, after which fresh deliveries wait, and to dead letters.",
 		"Sink.account_share": "It applies if the queue has events of several accounts, to its number of events. The " +
 			"newest events of an account with more are dropped and counted. If there are more dead letters than backlog, old ones " +

@@ -132,7 +132,7 @@ func (d *Dispatcher) limitAllQueues(ctx context.Context) error {
 	return d.limitQueues(ctx, lengths)
 }
 
-// limitQueues drops the oldest unread entries of the sinks whose queues are longer than their backlogs, and counts them.
+// limitQueues drops the oldest entries of the sinks whose queues are longer than their backlogs, and counts them.
 func (d *Dispatcher) limitQueues(ctx context.Context, lengths []int64) error {
 	for i, n := range lengths {
 		if d.backlogs[i] == 0 || n <= d.backlogs[i] {

@@ -24,49 +24,43 @@ func readEntries(t *testing.T, b *testStores, sink string, count int64) {
 	}
 }
 
-// Entries that a consumer has read are being delivered. DropOldest drops only those after them, and no more than it must.
+// A consumer delivers the entries that it has read, so DropOldest counts only others as dropped, and each only once.
 func TestDropOldest(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {
-		mustAppend(t, b, notifications("h", 1, 8)...)
+		mustAppend(t, b, notifications("h", 1, 12)...)
 		log := readLog(t, b, 0)
-		if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed || r.Lengths[0] != 8 {
-			t.Fatalf("got %+v, want 8 entries", r)
+		if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed || r.Lengths[0] != 12 {
+			t.Fatalf("got %+v, want 12 entries", r)
 		}
-		drop := func(maxUnread, wantDropped int64, wantBefore int, wantQueue ...int) {
+		drop := func(maxLen, wantDropped int64, wantBefore int) {
 			t.Helper()
-			if n, err := b.DropOldest(t.Context(), "a", 0, maxUnread); n != wantDropped || err != nil {
-				t.Errorf("dropped %d entries, %v, want %d", n, err, wantDropped)
+			if n, err := b.DropOldest(t.Context(), "a", 0, maxLen); n != wantDropped || err != nil {
+				t.Errorf("maximum %d: dropped %d entries, %v, want %d", maxLen, n, err, wantDropped)
 			}
 			before := ""
 			if wantBefore >= 0 {
 				before = log[wantBefore].Cursor
 			}
 			if got, err := b.DroppedBefore(t.Context(), 0, "a"); err != nil || got != before {
-				t.Errorf("dropped before %q, %v, want %q", got, err, before)
+				t.Errorf("maximum %d: dropped before %q, %v, want %q", maxLen, got, err, before)
 			}
-			var ids []string
-			for _, i := range wantQueue {
-				ids = append(ids, log[i].ID)
-			}
-			if got := readQueue(t, b, "a"); !slices.Equal(got, ids) {
-				t.Errorf("got queue %v, want %v", got, ids)
+			if got := readQueue(t, b, "a"); wantBefore >= 0 && got[0] != log[wantBefore].ID {
+				t.Errorf("maximum %d: got queue %v, want it to begin with %s", maxLen, got, log[wantBefore].ID)
 			}
 		}
-		drop(8, 0, -1, 0, 1, 2, 3, 4, 5, 6, 7)
-		drop(7, 1, 1, 1, 2, 3, 4, 5, 6, 7)
-		readEntries(t, b, "a", 2)
-		drop(5, 0, 1, 1, 2, 3, 4, 5, 6, 7)
-		drop(3, 2, 5, 1, 2, 5, 6, 7)
+		drop(12, 0, -1)
+		drop(11, 1, 1)
+		readEntries(t, b, "a", 4) // from 1 to 4
+		drop(9, 0, 3)
+		drop(6, 1, 6)
+		drop(5, 1, 7)
 		queue := Key(b.Keys(), "a", 0)
-		if err := b.Commands().XDel(t.Context(), queue, log[1].Cursor, log[2].Cursor).Err(); err != nil {
-			t.Fatal(err)
-		}
 		if err := b.Commands().XAck(t.Context(), queue, "g", log[1].Cursor, log[2].Cursor).Err(); err != nil {
 			t.Fatal(err)
 		}
-		drop(1, 2, 7, 7)
-		if lengths, err := b.Lengths(t.Context(), 0, []string{"a", "none"}); !slices.Equal(lengths, []int64{1, 0}) || err != nil {
+		drop(2, 3, 10)
+		if lengths, err := b.Lengths(t.Context(), 0, []string{"a", "none"}); !slices.Equal(lengths, []int64{2, 0}) || err != nil {
 			t.Errorf("got lengths %v, %v", lengths, err)
 		}
 		if err := b.ForgetSink(t.Context(), 0, "a"); err != nil {
@@ -76,61 +70,36 @@ func TestDropOldest(t *testing.T) {
 	})
 }
 
-// A script reads at most about a MiB of what it drops, whatever the sizes of the entries are, and takes few at once if large ones may
-// follow. DropOldest repeats it.
-func TestDropOldest_LimitsScripts(t *testing.T) {
+// A script that searches or counts entries reads about a MiB and some more entries, whatever their sizes are.
+func TestCountAccounts_LimitsScripts(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t)
-	b := open(t, s, redisconn.Options{})
+	b := open(t, redistest.Start(t), redisconn.Options{})
 	queue := Key(b.Keys(), "a", 0)
 	add := func(count, size int) {
 		t.Helper()
-		for part := range slices.Chunk(make([]struct{}, count), max(1, 1<<20/size)) {
-			_, err := b.Commands().Pipelined(t.Context(), func(p redis.Pipeliner) error {
-				for range part {
-					p.XAdd(t.Context(), &redis.XAddArgs{Stream: queue, Values: []string{"data", strings.Repeat("x", size)}})
-				}
-				return nil
-			})
-			if err != nil {
+		for range count {
+			values := []string{"account", "x", "data", strings.Repeat("x", size)}
+			if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: queue, Values: values}).Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	add(20_000, 100)
-	readEntries(t, b, "a", 10)
+	add(countPage, 100)
 	add(20, 200_000)
-	add(5, 100)
-	run := func(maxUnread int) (dropped int, more bool) {
-		t.Helper()
-		keys := []string{queue, "position"}
-		reply, err := dropOldestScript.Run(t.Context(), b.Commands(), keys, maxUnread, maxScanBytes).Int64Slice()
-		if err != nil {
+	parts, next := []int64{}, "-"
+	for next != "" {
+		counts := make(map[string]int64)
+		var err error
+		if next, err = b.countAccountsFrom(t.Context(), queue, next, countPage, counts); err != nil {
 			t.Fatal(err)
 		}
-		return int(reply[0]), reply[1] == 1
+		parts = append(parts, counts["x"])
 	}
-	if n, more := run(5); n < 2000 || n > 10_000 || !more {
-		t.Errorf("small entries: dropped %d in one script, more %t, want some thousands", n, more)
+	if want := []int64{countPage, 8, 8, 4}; !slices.Equal(parts, want) {
+		t.Errorf("got parts of %v entries, want %v", parts, want)
 	}
-	for more := true; more; {
-		_, more = run(25)
-	}
-	if n, more := run(5); n < 3 || n > 8 || !more {
-		t.Errorf("large entries: dropped %d in one script, more %t, want about a MiB", n, more)
-	}
-	if _, err := b.DropOldest(t.Context(), "a", 0, 3); err != nil {
-		t.Fatal(err)
-	}
-	if n := b.Commands().XLen(t.Context(), queue).Val(); n != 13 {
-		t.Errorf("%d entries are left, want 10 that were read and 3 others", n)
-	}
-	add(3, 100)
-	if err := b.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := b.DropOldest(t.Context(), "a", 0, 1); n != 5 || err != nil {
-		t.Errorf("in a full Redis: dropped %d entries, %v, want 5", n, err)
+	if counts, err := b.CountAccounts(t.Context(), "a", 0); err != nil || counts["x"] != countPage+20 {
+		t.Errorf("got %v, %v, want all entries", counts, err)
 	}
 }
 

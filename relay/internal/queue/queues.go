@@ -233,22 +233,12 @@ func (s *Store) Lengths(ctx context.Context, partition int, sinks []string) ([]i
 	return lengths, nil
 }
 
-// DropOldest removes the oldest entries that no consumer has read from a sink's queue in a partition, until at most maxUnread of
-// them are left. It returns their number, also with an error.
-func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxUnread int64) (dropped int64, err error) {
+// DropOldest removes the oldest entries of a sink's queue in a partition until at most maxLen are left. It returns the number of
+// those that no consumer was delivering. The consumers still deliver the others, unless their node is killed.
+func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxLen int64) (dropped int64, err error) {
 	keys := []string{Key(s.keys, sink, partition), eventlog.DispatchPositionKey(s.keys, partition)}
-	for more := true; more; {
-		reply, err := dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxUnread, maxScanBytes).Int64Slice()
-		if err == nil && len(reply) != 2 {
-			err = redisconn.ErrUnexpectedReply
-		}
-		if err != nil {
-			return dropped, redisconn.WrapError("drop the oldest entries of a queue", err)
-		}
-		dropped += reply[0]
-		more = reply[1] == 1
-	}
-	return dropped, nil
+	dropped, err = dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxLen).Int64()
+	return dropped, redisconn.WrapError("drop the oldest entries of a queue", err)
 }
 
 // maxListBytes is the number of bytes after which a page of [Store.List] ends.

@@ -9,8 +9,6 @@ import (
 )
 
 var (
-	//go:embed scripts/read_state.lua
-	readStateLua string
 	//go:embed scripts/scan.lua
 	scanLua string
 	//go:embed scripts/enqueue.lua
@@ -38,8 +36,8 @@ var (
 	queuedScript   = redisconn.NewScript(queuedSource)
 	dropScript     = redisconn.NewScript(dropSource)
 
-	dropOldestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + scanLua + dropOldestSource)
-	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + readStateLua + scanLua + dropNewestSource)
+	dropOldestScript    = redisconn.NewScript(dropOldestSource)
+	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + scanLua + dropNewestSource)
 	countAccountsScript = redisconn.NewScript(scanLua + countAccountsSource)
 )
 

@@ -59,6 +59,10 @@ func IsOutOfMemory(err error) bool { return err != nil && strings.Contains(err.E
 // command to about a millisecond. A stream of more entries (about a hundred per node) is estimated from its oldest ones.
 const memorySamples = 10_000
 
+// streamSamples is the number of nodes of a stream whose length is to be limited. New entries may be much larger than old ones, so
+// more are measured. It limits the time of the command to about ten milliseconds.
+const streamSamples = 100_000
+
 // KeySizes returns the memory of each key in bytes, 0 for a missing one.
 func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64, error) {
 	replies := make([]*redis.IntCmd, len(keys))
@@ -84,7 +88,7 @@ func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64
 // StreamLenForBytes returns the number of entries of a stream that need at most maxBytes of memory, or 0 if all of them
 // do.
 func StreamLenForBytes(ctx context.Context, client redis.Cmdable, key string, maxBytes int64) (int64, error) {
-	used, err := client.MemoryUsage(ctx, key, memorySamples).Result()
+	used, err := client.MemoryUsage(ctx, key, streamSamples).Result()
 	if err != nil && strings.HasPrefix(err.Error(), "ERR syntax") { // the server of memory: takes no samples
 		used, err = client.MemoryUsage(ctx, key).Result()
 	}

@@ -7,8 +7,15 @@ local queue, total = KEYS[1], tonumber(ARGV[4])
 local quota = {}
 for i = 5, #ARGV, 2 do quota[ARGV[i]] = tonumber(ARGV[i + 1]) end
 
+local read = '0-0'
+for _, group in ipairs(redis.pcall('XINFO', 'GROUPS', queue)) do -- an error without a queue
+  for i = 1, #group, 2 do
+    if group[i] == 'last-delivered-id' and less(read, group[i + 1]) then read = group[i + 1] end
+  end
+end
+
 local result = {''}
-local last = scan('XREVRANGE', queue, ARGV[1], '(' .. read_state(queue), tonumber(ARGV[2]), tonumber(ARGV[3]), function(entry)
+local last = scan('XREVRANGE', queue, ARGV[1], '(' .. read, tonumber(ARGV[2]), tonumber(ARGV[3]), function(entry)
   local values = {}
   for i = 1, #entry[2], 2 do values[entry[2][i]] = entry[2][i + 1] end
   local account = values.account or ''

@@ -1,21 +1,22 @@
--- Remove the oldest entries of a queue that no consumer has read, until a maximum is left. Entries that were read are being
--- delivered. A stream can be trimmed only at its beginning, so entries after them are removed one by one.
--- KEYS: queue, dispatch position. ARGV: maximum number of unread entries; number of bytes after whose removal the script ends.
--- Returns the number of removed entries, and 1 if there are still too many, otherwise 0.
-local queue, dispatched = KEYS[1], KEYS[2]
-local max = tonumber(ARGV[1])
-local read, pending = read_state(queue)
-local excess = redis.call('XLEN', queue) - pending - max
-if excess <= 0 then return {0, 0} end
+-- Remove the oldest entries of a queue until a maximum is left. The consumers that have read some of them still deliver these.
+-- KEYS: queue, dispatch position. ARGV: maximum number of entries.
+-- Returns the number of removed entries that no consumer was delivering.
+local queue, field = KEYS[1], 'dropped:' .. KEYS[1]
+local removed = redis.call('XTRIM', queue, 'MAXLEN', ARGV[1])
+local first = redis.call('XRANGE', queue, '-', '+', 'COUNT', 1)[1]
+if removed == 0 or not first then return removed end
 
-local dropped, last = 0, nil
-if pending == 0 then
-  dropped = redis.call('XTRIM', queue, 'MAXLEN', max)
-else
-  last = scan('XRANGE', queue, '(' .. read, '+', excess, tonumber(ARGV[2]), function(entry)
-    dropped = dropped + redis.call('XDEL', queue, entry[1])
-  end)
+-- Entries before those were removed earlier.
+local from = redis.call('HGET', KEYS[2], field) or '-'
+redis.call('HSET', KEYS[2], field, first[1])
+local delivering = 0
+for _, group in ipairs(redis.pcall('XINFO', 'GROUPS', queue)) do
+  for i = 1, #group, 2 do
+    if group[i] == 'name' then
+      for _, entry in ipairs(redis.call('XPENDING', queue, group[i + 1], from, first[1], removed + 1)) do
+        if entry[1] ~= first[1] then delivering = delivering + 1 end
+      end
+    end
+  end
 end
-local first = redis.call('XRANGE', queue, '(' .. read, '+', 'COUNT', 1)[1]
-if first then redis.call('HSET', dispatched, 'dropped:' .. queue, first[1]) end
-return {dropped, last and dropped < excess and 1 or 0}
+return removed - delivering

@@ -1,11 +1,11 @@
 -- Calls visit with entries of a queue: up to max of them, until they have budget bytes, because Redis is blocked meanwhile. Large
--- entries may follow small ones, so the number of entries that are read at once grows slowly. command is XRANGE or XREVRANGE.
+-- entries may follow small ones, so few are read at once. command is XRANGE or XREVRANGE.
 -- Returns the ID of the last entry, or nil at the end of the range.
 local function scan(command, queue, first, last, max, budget, visit)
-  local count, id = 1, nil
+  local id
   while max > 0 and budget > 0 do
-    count = math.min(count, max)
-    local page, size = redis.call(command, queue, first, last, 'COUNT', count), 0
+    local count, size = math.min(8, max), 0
+    local page = redis.call(command, queue, first, last, 'COUNT', count)
     for _, entry in ipairs(page) do
       size = size + 100 -- the work for a small entry
       for _, value in ipairs(entry[2]) do size = size + #value end
@@ -14,7 +14,6 @@ local function scan(command, queue, first, last, max, budget, visit)
     end
     if #page < count then return nil end
     first, max, budget = '(' .. id, max - count, budget - size
-    count = math.max(1, math.min(2 * count, math.floor(budget * count / size)))
   end
   return id
 end
