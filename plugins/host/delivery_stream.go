@@ -46,7 +46,8 @@ type deliveryCall struct {
 	key       attemptKey
 	message   *sinkv1.Delivery
 	size      int
-	deadline  time.Time  // zero without one
+	deadline  time.Time // zero without one
+	timeout   time.Duration
 	response  chan error // has room for the result
 	sent      bool
 	abandoned bool // the caller no longer waits
@@ -102,9 +103,8 @@ func (s *deliveryStream) run() {
 // deliverAttempt makes one attempt. It returns when the plugin has responded, ctx has ended or the stream has failed.
 func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) error {
 	c := &deliveryCall{response: make(chan error, 1)}
-	var timeout time.Duration
 	if at, ok := ctx.Deadline(); ok {
-		c.deadline, timeout = at, at.Sub(s.now())
+		c.deadline, c.timeout = at, at.Sub(s.now())
 	}
 	for i := range d.Notifications {
 		n := &d.Notifications[i]
@@ -114,7 +114,7 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, the maximum is %d",
 			c.size, wire.MaxMessage))
 	}
-	c.message = wire.FromDelivery(d, timeout)
+	c.message = wire.FromDelivery(d, c.timeout)
 	c.key = attemptKey{d.ID, c.message.GetAttempt()}
 	if err := s.enqueueCall(c); err != nil {
 		return err
@@ -202,6 +202,12 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 			taken++
 			continue
 		}
+		if s.credits > 0 && s.hasWaitedLong(c) {
+			delete(s.pending, c.key)
+			c.response <- relay.Postpone(errWaitedLong, 0)
+			taken++
+			continue
+		}
 		if len(deliveries) >= min(maxBatch, s.credits) || len(deliveries) > 0 && size+c.size > maxBatchBytes {
 			break
 		}
@@ -224,6 +230,19 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 		return nil, s.draining
 	}
 	return &sinkv1.DeliverRequest{Deliveries: deliveries, Cancellations: cancels}, s.draining
+}
+
+var errWaitedLong = errors.New("the plugin was busy with other deliveries")
+
+// hasWaitedLong reports whether a call has waited for the plugin for most of its time limit. It would not have enough time for its
+// delivery. Otherwise it is told how much is left.
+func (s *deliveryStream) hasWaitedLong(c *deliveryCall) bool {
+	if c.deadline.IsZero() {
+		return false
+	}
+	left := c.deadline.Sub(s.now())
+	c.message.TimeoutMs = max(1, left.Milliseconds())
+	return left < c.timeout/2
 }
 
 func (s *deliveryStream) receive() error {

@@ -42,6 +42,37 @@ func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 	})
 }
 
+// A delivery that has waited for the plugin for half of its time limit is postponed, because the rest may be too short. Others are
+// told how much time is left.
+func TestDeliveryStream_PostponesAfterLongWait(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStream(nil, func() {}, &Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancel()
+		waited := make(chan error, 1)
+		go func() { waited <- s.deliverAttempt(ctx, one("a", 1, "ok")) }()
+		time.Sleep(time.Second)
+		later, cancelLater := context.WithTimeout(t.Context(), 4*time.Second)
+		defer cancelLater()
+		go func() { _ = s.deliverAttempt(later, one("b", 1, "ok")) }()
+		time.Sleep(1500 * time.Millisecond)
+		if request, _ := s.next(); request != nil || len(s.pending) != 2 {
+			t.Errorf("without a credit: got request %v and %d calls, want both to wait", request, len(s.pending))
+		}
+		s.credits = 1
+		request, _ := s.next()
+		if len(request.GetDeliveries()) != 1 || request.GetDeliveries()[0].GetTimeoutMs() != 2500 {
+			t.Errorf("got request %v, want the later delivery with 2500 ms", request)
+		}
+		if err := <-waited; !relay.IsPostponed(err) {
+			t.Errorf("got error %v, want a postponed delivery", err)
+		}
+		cancelLater()
+		synctest.Wait()
+	})
+}
+
 // A few attempts without a response do not end a plugin that responds to others. They do when they occupy half of it.
 func TestDeliveryStream_HangError(t *testing.T) {
 	t.Parallel()

@@ -210,7 +210,8 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 		} else {
 			sv.o.Observe(EventNotStarted)
 		}
-		if crashed && !sv.budget.recordCrash(time.Now()) {
+		// The events of one tenant can make a plugin hang. Its sink must not be disabled for all of them.
+		if crashed && ended.event != EventHung && !sv.budget.recordCrash(time.Now()) {
 			if !sv.waitForRestart(ctx, err) {
 				return
 			}

@@ -2,6 +2,7 @@ package forward
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
@@ -14,11 +15,14 @@ const (
 	maxCredentials = 10_000
 	maxHubs        = 100
 	maxCacheBytes  = 64 << 20
-	// ownCredentials and ownBytes are what an owner may have in addition to an equal part before it displaces only its own decisions.
+	// ownCredentials and ownBytes are what an owner may have before its decisions are removed first.
 	ownCredentials = 8
 	ownBytes       = 64 << 10
-	// sampleSize is the number of credentials of which the one that was verified first is removed, if no owner has too many.
+	// sampleSize is the number of credentials of which the one that was not used for the longest time is removed, if no owner has
+	// more than that.
 	sampleSize = 16
+	// sweepInterval is the minimum time between two searches for expired decisions.
+	sweepInterval = time.Second
 	// removedAtOnce is the number of credentials that are removed at once, as a divisor, because the search takes longer.
 	removedAtOnce = 100
 )
@@ -27,10 +31,11 @@ const (
 type decisionCache struct {
 	maxAge time.Duration // after which a decision is useless
 
-	mu     sync.Mutex
-	keys   map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
-	owners map[string]*ownedDecisions           // by decisionOwner
-	bytes  int
+	mu      sync.Mutex
+	keys    map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
+	owners  map[string]*ownedDecisions           // by decisionOwner
+	bytes   int
+	sweepAt time.Time // when the next search for expired decisions may begin
 }
 
 // ownedDecisions are the decisions of an owner.
@@ -78,6 +83,10 @@ func (c *decisionCache) addKey(id apikey.Hash, hub string, key *auth.Key) {
 	if c.keys[id] == nil {
 		c.keys[id] = make(map[string]*auth.Key)
 	}
+	if key.LastUsed == nil {
+		key.LastUsed = new(atomic.Int64)
+		key.LastUsed.Store(key.VerifiedAt.Unix())
+	}
 	c.keys[id][hub] = key
 	name := decisionOwner(key)
 	owner := c.owners[name]
@@ -98,7 +107,12 @@ func (c *decisionCache) isFullLocked(id apikey.Hash, size int) bool {
 	return c.keys[id] == nil && len(c.keys) >= maxCredentials || c.bytes+size > maxCacheBytes
 }
 
+// removeExpiredLocked removes useless decisions. It does nothing if it was called less than sweepInterval ago.
 func (c *decisionCache) removeExpiredLocked(now time.Time) {
+	if now.Before(c.sweepAt) {
+		return
+	}
+	c.sweepAt = now.Add(sweepInterval)
 	for id, byHub := range c.keys {
 		for hub, key := range byHub {
 			if !now.Before(key.Expires) || now.Sub(key.VerifiedAt) >= c.maxAge {
@@ -108,8 +122,8 @@ func (c *decisionCache) removeExpiredLocked(now time.Time) {
 	}
 }
 
-// removeSomeLocked removes decisions of the owner with the most credentials or bytes, if these are more than its part. Otherwise, it
-// removes decisions about credentials that were not verified recently.
+// removeSomeLocked removes decisions of the owner with the most credentials or bytes, if these are more than every owner may have.
+// Otherwise, it removes decisions about credentials that were not used recently.
 func (c *decisionCache) removeSomeLocked(tooMany bool) {
 	var largest *ownedDecisions
 	for _, o := range c.owners {
@@ -117,43 +131,40 @@ func (c *decisionCache) removeSomeLocked(tooMany bool) {
 			largest = o
 		}
 	}
-	part, has := maxCacheBytes/len(c.owners)+ownBytes, largest.bytes
-	if tooMany {
-		part, has = maxCredentials/len(c.owners)+ownCredentials, len(largest.count)
+	isLarge := func() bool {
+		return tooMany && len(largest.count) > ownCredentials || !tooMany && largest.bytes > ownBytes
 	}
-	if has > part {
-		for range len(largest.count)/removedAtOnce + 1 {
-			for id := range largest.count { // in random order
-				c.removeCredentialLocked(id)
-				break
-			}
+	if !isLarge() {
+		for range len(c.keys)/removedAtOnce + 1 {
+			c.removeCredentialLocked(c.leastUsedOfSampleLocked())
 		}
 		return
 	}
-	for range len(c.keys)/removedAtOnce + 1 {
-		c.removeCredentialLocked(c.oldestOfSampleLocked())
+	for remaining := len(c.keys)/removedAtOnce + 1; remaining > 0 && isLarge(); remaining-- {
+		for id := range largest.count { // in random order
+			c.removeCredentialLocked(id)
+			break
+		}
 	}
 }
 
-// oldestOfSampleLocked returns the credential that was not verified for the longest time, of a random sample.
-func (c *decisionCache) oldestOfSampleLocked() (oldest apikey.Hash) {
-	var verifiedAt time.Time
+// leastUsedOfSampleLocked returns the credential that was not used for the longest time, of a random sample.
+func (c *decisionCache) leastUsedOfSampleLocked() (leastUsed apikey.Hash) {
+	var usedAt int64
 	count := 0
 	for id, byHub := range c.keys { // in random order
-		var last time.Time
+		var last int64
 		for _, key := range byHub {
-			if key.VerifiedAt.After(last) {
-				last = key.VerifiedAt
-			}
+			last = max(last, key.LastUsed.Load())
 		}
-		if count == 0 || last.Before(verifiedAt) {
-			oldest, verifiedAt = id, last
+		if count == 0 || last < usedAt {
+			leastUsed, usedAt = id, last
 		}
 		if count++; count == sampleSize {
 			break
 		}
 	}
-	return oldest
+	return leastUsed
 }
 
 func (c *decisionCache) removeKey(id apikey.Hash, hub string) {

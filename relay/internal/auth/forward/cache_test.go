@@ -71,7 +71,7 @@ func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 	}
 }
 
-// Many accounts with few credentials each displace those that were not verified recently, and first of all useless decisions.
+// Many accounts with few credentials each displace those that were not used recently, and first of all useless decisions.
 func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	t.Parallel()
 	c, start := newDecisionCache(time.Hour), time.Now()
@@ -101,11 +101,11 @@ func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	if len(c.keys) != ownCredentials+1 || quiet() != ownCredentials {
 		t.Errorf("got %d credentials, want those that have not expired", len(c.keys))
 	}
+	for i := range ownCredentials {
+		c.findKey(apikey.HashOf(fmt.Sprint(i)), "h").LastUsed.Store(start.Add(3 * time.Second).Unix())
+	}
 	for i := range maxCredentials {
 		add(maxCredentials+i, fmt.Sprint(i), start.Add(2*time.Second), time.Hour)
-	}
-	for i := range ownCredentials {
-		add(i, "quiet", start.Add(3*time.Second), time.Hour) // in use, so it was verified again
 	}
 	for i := range 1000 {
 		add(2*maxCredentials+i, fmt.Sprint("other ", i), start.Add(3*time.Second), time.Hour)
