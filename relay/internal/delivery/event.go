@@ -333,7 +333,7 @@ func (s *Service) describeMissing(ctx context.Context, e *eventState, d *adminap
 		d.Detail = "a batch or digest may contain the event"
 	case isDropped:
 		d.State, d.Reason = adminapi.DeliveryDropped, "backlog"
-		d.Detail = "the queue of the sink was full and dropped its oldest events, and no attempt was recorded"
+		d.Detail = "the queue of the sink was full and dropped its oldest events; no attempt was recorded, but a node that has read it may deliver it"
 	}
 	return err
 }

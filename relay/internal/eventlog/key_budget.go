@@ -101,7 +101,7 @@ func (b *keyBudget) recordSizes(client string, partition int, newer, replaced in
 	switch {
 	case replaced >= 0:
 		h.older, h.createdAt = replaced, now
-	case newer < former.newer: // both had expired
+	case newer < former.newer && now.Sub(former.createdAt) > 2*IdempotencyTime-time.Minute: // both have expired
 		h.older, h.createdAt = 0, now
 	}
 	keys.partitions[partition] = &h

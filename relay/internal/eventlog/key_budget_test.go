@@ -36,6 +36,11 @@ func TestKeyBudget_PartitionsShareMemory(t *testing.T) {
 	if got := b.maxHash("a", 0); got != most/8 {
 		t.Errorf("with equal parts: got %d bytes for a hash, want %d", got, most/8)
 	}
+	before := b.shares.Bytes("a")
+	b.recordSizes("a", 0, most/8-IdempotencyKeySize, -1, now) // the reply of an earlier request
+	if got := b.shares.Bytes("a"); got != before-IdempotencyKeySize {
+		t.Errorf("after a late reply: the budget counts %d bytes, want %d", got, before-IdempotencyKeySize)
+	}
 	later := now.Add(2 * IdempotencyTime)
 	b.recordSizes("a", 0, IdempotencyKeySize, -1, later) // all hashes have expired in Redis
 	if got := b.maxHash("a", 0); got != most {
