@@ -235,7 +235,7 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 var errWaitedLong = errors.New("the plugin was busy with other deliveries")
 
 // hasWaitedLong reports whether a call has waited for the plugin for more than half of its time limit, so the rest may be too short.
-// Otherwise, the plugin is told how much is left.
+// Otherwise, it sets the remaining time in the message.
 func (s *deliveryStream) hasWaitedLong(c *deliveryCall) bool {
 	if c.deadline.IsZero() {
 		return false

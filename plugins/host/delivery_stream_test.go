@@ -42,8 +42,8 @@ func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 	})
 }
 
-// A delivery that has waited for the plugin for half of its time limit is postponed, because the rest may be too short. Others are
-// told how much time is left.
+// A delivery that has waited for the plugin for more than half of its time limit is postponed, because the rest may be too short.
+// Other deliveries contain the remaining time.
 func TestDeliveryStream_PostponesAfterLongWait(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

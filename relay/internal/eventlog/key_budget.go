@@ -41,15 +41,15 @@ type keyHashes struct {
 	createdAt    time.Time // of the newer one
 }
 
-// bytes returns the size of both hashes, 0 for nil.
-func (h *keyHashes) bytes() int64 {
+// totalBytes returns the size of both hashes, 0 for nil.
+func (h *keyHashes) totalBytes() int64 {
 	if h == nil {
 		return 0
 	}
 	return h.newer + h.older
 }
 
-func (h *keyHashes) isLarge() bool { return h.bytes() > minIdempotencyBytes }
+func (h *keyHashes) isLarge() bool { return h.totalBytes() > minIdempotencyBytes }
 
 // newKeyBudget returns a budget without keys. maxMemory may be nil.
 func newKeyBudget(maxMemory func() int64) *keyBudget {
@@ -74,7 +74,7 @@ func (b *keyBudget) maxHash(client string, partition int) int64 {
 		if !h.isLarge() {
 			parts++
 		}
-		size = min(limit/parts, 2*limit-b.shares.Bytes(client)+h.bytes())
+		size = min(limit/parts, 2*limit-b.shares.Bytes(client)+h.totalBytes())
 	}
 	return max(size, minIdempotencyBytes) / 2
 }
@@ -110,7 +110,7 @@ func (b *keyBudget) recordSizes(client string, partition int, newer, replaced in
 
 // countChangeLocked counts a change of the hashes of a client in a partition.
 func (b *keyBudget) countChangeLocked(client string, keys *clientKeys, before, after *keyHashes) {
-	b.shares.Add(client, after.bytes()-before.bytes())
+	b.shares.Add(client, after.totalBytes()-before.totalBytes())
 	if before.isLarge() {
 		keys.large--
 	}

@@ -60,7 +60,7 @@ type Room interface {
 	CheckPublisher(name string) error
 	// TakeRoom counts bytes that a publisher is about to store.
 	TakeRoom(name string, bytes int64) error
-	// ReturnRoom makes TakeRoom forget bytes that were not stored.
+	// ReturnRoom subtracts bytes that were counted but not stored.
 	ReturnRoom(name string, bytes int64)
 }
 

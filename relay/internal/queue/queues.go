@@ -142,7 +142,7 @@ func (s *Store) LenForBytes(ctx context.Context, sink string, partition int, max
 	return redisconn.StreamLenForBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes)
 }
 
-// countPage and maxScanBytes limit the number and size of the entries that one script reads, so that other commands run in between.
+// countPage and maxScanBytes limit the number and size of the entries that one script reads, so other commands run in between.
 const (
 	countPage    = 500
 	maxScanBytes = 1 << 20
@@ -233,8 +233,8 @@ func (s *Store) Lengths(ctx context.Context, partition int, sinks []string) ([]i
 	return lengths, nil
 }
 
-// DropOldest removes the oldest entries of a sink's queue in a partition until at most maxLen are left. It returns the number of
-// those that no consumer was delivering. The consumers still deliver the others, unless their node is killed.
+// DropOldest removes the oldest entries of a sink's queue in a partition until at most maxLen are left. It returns how many of them
+// no consumer had read. Consumers deliver the others, unless their node ends first.
 func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxLen int64) (dropped int64, err error) {
 	keys := []string{Key(s.keys, sink, partition), eventlog.DispatchPositionKey(s.keys, partition)}
 	dropped, err = dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxLen).Int64()

@@ -204,8 +204,8 @@ func (m *Monitor) TakeRoom(name string, bytes int64) error {
 	return m.takeRoom(name, bytes, true)
 }
 
-// ReturnRoom makes TakeRoom forget bytes that a publisher has not stored, because its request repeated an earlier one. Their room
-// becomes free with the next measurement.
+// ReturnRoom subtracts bytes that TakeRoom has counted for a publisher, but that were not stored, because the request repeated an
+// earlier one. The next measurement frees their room.
 func (m *Monitor) ReturnRoom(name string, bytes int64) { m.shares.returnRoom(name, float64(bytes)) }
 
 func (m *Monitor) takeRoom(name string, bytes int64, isEvent bool) error {

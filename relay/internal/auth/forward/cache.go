@@ -15,11 +15,11 @@ const (
 	maxCredentials = 10_000
 	maxHubs        = 100
 	maxCacheBytes  = 64 << 20
-	// ownCredentials and ownBytes are what an owner may have before its decisions are removed first.
+	// ownCredentials and ownBytes are the limits above which the decisions of an owner are removed before others.
 	ownCredentials = 8
 	ownBytes       = 64 << 10
-	// sampleSize is the number of credentials of which the one that was not used for the longest time is removed, if no owner has
-	// more than that.
+	// sampleSize is the size of a random sample of credentials. The one that has been idle longest is removed if no owner exceeds
+	// its limits.
 	sampleSize = 16
 	// sweepInterval is the minimum time between two searches for expired decisions.
 	sweepInterval = time.Second
@@ -50,7 +50,7 @@ func newDecisionCache(maxAge time.Duration) *decisionCache {
 	}
 }
 
-// decisionOwner returns whose decisions a decision may displace: those of its account, or of its name without one.
+// decisionOwner returns the owner of a decision: its account, or its name if it has no account.
 func decisionOwner(key *auth.Key) string {
 	if key.AccountID == "" {
 		return "name " + key.Name
@@ -122,8 +122,8 @@ func (c *decisionCache) removeExpiredLocked(now time.Time) {
 	}
 }
 
-// removeSomeLocked removes decisions of the owner with the most credentials or bytes, if these are more than every owner may have.
-// Otherwise, it removes decisions about credentials that were not used recently.
+// removeSomeLocked removes decisions of the owner with the most credentials or bytes if they exceed its limits. Otherwise, it removes
+// decisions about credentials that were not used recently.
 func (c *decisionCache) removeSomeLocked(tooMany bool) {
 	var largest *ownedDecisions
 	for _, o := range c.owners {
@@ -136,7 +136,7 @@ func (c *decisionCache) removeSomeLocked(tooMany bool) {
 	}
 	if !isLarge() {
 		for range len(c.keys)/removedAtOnce + 1 {
-			c.removeCredentialLocked(c.leastUsedOfSampleLocked())
+			c.removeCredentialLocked(c.sampleIdlestLocked())
 		}
 		return
 	}
@@ -148,8 +148,8 @@ func (c *decisionCache) removeSomeLocked(tooMany bool) {
 	}
 }
 
-// leastUsedOfSampleLocked returns the credential that was not used for the longest time, of a random sample.
-func (c *decisionCache) leastUsedOfSampleLocked() (leastUsed apikey.Hash) {
+// sampleIdlestLocked returns the credential of a random sample that has been idle longest.
+func (c *decisionCache) sampleIdlestLocked() (idlest apikey.Hash) {
 	var usedAt int64
 	count := 0
 	for id, byHub := range c.keys { // in random order
@@ -158,13 +158,13 @@ func (c *decisionCache) leastUsedOfSampleLocked() (leastUsed apikey.Hash) {
 			last = max(last, key.LastUsed.Load())
 		}
 		if count == 0 || last < usedAt {
-			leastUsed, usedAt = id, last
+			idlest, usedAt = id, last
 		}
 		if count++; count == sampleSize {
 			break
 		}
 	}
-	return leastUsed
+	return idlest
 }
 
 func (c *decisionCache) removeKey(id apikey.Hash, hub string) {

@@ -71,7 +71,7 @@ func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 	}
 }
 
-// Many accounts with few credentials each displace those that were not used recently, and first of all useless decisions.
+// Many accounts with few credentials each displace first expired decisions, then credentials that were not used recently.
 func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	t.Parallel()
 	c, start := newDecisionCache(time.Hour), time.Now()

@@ -1,6 +1,6 @@
--- Remove the oldest entries of a queue until a maximum is left. The consumers that have read some of them still deliver these.
+-- Remove the oldest entries of a queue until a maximum is left. Consumers deliver those that they have read.
 -- KEYS: queue, dispatch position. ARGV: maximum number of entries.
--- Returns the number of removed entries that no consumer was delivering.
+-- Returns the number of removed entries that no consumer had read.
 local queue, field = KEYS[1], 'dropped:' .. KEYS[1]
 local removed = redis.call('XTRIM', queue, 'MAXLEN', ARGV[1])
 local first = redis.call('XRANGE', queue, '-', '+', 'COUNT', 1)[1]
