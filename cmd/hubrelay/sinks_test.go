@@ -183,7 +183,7 @@ func TestSteeringCommands(t *testing.T) {
 			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed",
 			"sinks forget",
 			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " throttled ",
-			"it is throttled, until 2026-11-20T08:00:09Z; 'hubrelay sinks resume' ends this\nbusy: the last attempt failed 3h ago: exhausted\n",
+			"it is throttled, until 2026-11-20T08:00:09Z; 'hubrelay sinks resume' ends the pause\nbusy: the last attempt failed 3h ago: exhausted\n",
 		}, "GET /api/sinks?limit=500"},
 		{"sinks list --json", 0, []string{`"waiting":1234567`}, "GET /api/sinks?limit=500"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},

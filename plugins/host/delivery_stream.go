@@ -46,9 +46,9 @@ type deliveryCall struct {
 	key       attemptKey
 	message   *sinkv1.Delivery
 	size      int
-	deadline  time.Time // zero without one
-	timeout   time.Duration
-	response  chan error // has room for the result
+	deadline  time.Time     // zero without one
+	timeout   time.Duration // until deadline when the call began
+	response  chan error    // has room for the result
 	sent      bool
 	abandoned bool // the caller no longer waits
 }
@@ -196,13 +196,13 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var deliveries []*sinkv1.Delivery
-	taken, size := 0, 0
+	taken, size, now := 0, 0, s.now()
 	for _, c := range s.queue {
 		if c.abandoned {
 			taken++
 			continue
 		}
-		if s.credits > 0 && s.hasWaitedLong(c) {
+		if s.credits > 0 && c.hasWaitedLong(now) {
 			delete(s.pending, c.key)
 			c.response <- relay.Postpone(errWaitedLong, 0)
 			taken++
@@ -213,6 +213,9 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 		}
 		if deliveries == nil {
 			deliveries = make([]*sinkv1.Delivery, 0, min(maxBatch, s.credits, len(s.queue)))
+		}
+		if !c.deadline.IsZero() {
+			c.message.TimeoutMs = max(1, c.deadline.Sub(now).Milliseconds())
 		}
 		deliveries = append(deliveries, c.message)
 		size += c.size
@@ -235,14 +238,8 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 var errWaitedLong = errors.New("the plugin was busy with other deliveries")
 
 // hasWaitedLong reports whether a call has waited for the plugin for more than half of its time limit, so the rest may be too short.
-// Otherwise, it sets the remaining time in the message.
-func (s *deliveryStream) hasWaitedLong(c *deliveryCall) bool {
-	if c.deadline.IsZero() {
-		return false
-	}
-	left := c.deadline.Sub(s.now())
-	c.message.TimeoutMs = max(1, left.Milliseconds())
-	return left < c.timeout/2
+func (c *deliveryCall) hasWaitedLong(now time.Time) bool {
+	return !c.deadline.IsZero() && c.deadline.Sub(now) < c.timeout/2
 }
 
 func (s *deliveryStream) receive() error {

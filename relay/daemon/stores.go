@@ -48,7 +48,8 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		Observer: d.metrics,
 	})
 	return &stores{
-		conn: c, keys: keys, log: eventlog.New(c, keys, eventlog.Options{MaxMemory: monitor.MaxMemory}), inbox: inbox.NewStore(c, keys),
+		conn: c, keys: keys, inbox: inbox.NewStore(c, keys),
+		log:    eventlog.New(c, keys, eventlog.Options{MaxMemory: monitor.MaxMemory}),
 		queues: queue.NewStore(c, keys), deliveries: store.NewReplicated(c, keys),
 		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: audit.NewStore(c, d.cfg.Audit.MaxLen),
 		tokens: auth.NewTokenStore(auth.TokenOptions{

@@ -65,7 +65,7 @@ func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (replay.Selecti
 	return s, nil
 }
 
-// describeReplay describes the selection of a request after a cursor or time in the audit log.
+// describeReplay returns the selection of a replay for the audit log. after is its cursor or time.
 func describeReplay(q adminapi.ReplayRequest, after string) string {
 	var parts []string
 	for _, item := range []struct{ name, value string }{

@@ -333,7 +333,8 @@ func (s *Service) describeMissing(ctx context.Context, e *eventState, d *adminap
 		d.Detail = "a batch or digest may contain the event"
 	case isDropped:
 		d.State, d.Reason = adminapi.DeliveryDropped, "backlog"
-		d.Detail = "the queue of the sink was full and dropped its oldest events; no attempt was recorded, but a node that has read it may deliver it"
+		d.Detail = "the full queue of the sink dropped its oldest events; no attempt was recorded, but a node that has read this " +
+			"event may still deliver it"
 	}
 	return err
 }

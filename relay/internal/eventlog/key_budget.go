@@ -61,8 +61,9 @@ func newKeyBudget(maxMemory func() int64) *keyBudget {
 	}
 }
 
-// maxHash returns the size in bytes from which the newer hash of a client in a partition replaces the older one. Partitions with many
-// keys share what the client may use in equal parts. While earlier ones have more, all together may have twice as much.
+// maxHash returns the size in bytes from which the newer hash of a client in a partition replaces the older one. Large partitions
+// divide the limit of the client equally. Those that were filled first keep what they have, so all together may exceed the limit, up
+// to twice.
 func (b *keyBudget) maxHash(client string, partition int) int64 {
 	maxBytes := b.maxMemory() / keyMemoryDivisor
 	b.mu.Lock()

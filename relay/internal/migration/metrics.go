@@ -28,7 +28,7 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}, []string{"state"}),
 		held: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "jobs_running",
-			Help: "Migrations that run on this node, including those that wait here for server slots.",
+			Help: "Migrations that run on this node or wait here for server slots.",
 		}),
 		driverEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "driver_events_total",

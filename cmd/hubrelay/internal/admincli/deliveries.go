@@ -41,18 +41,18 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
   retrying   failed, replayed, postponed, or after another delivery with the same ordering key; NEXT ATTEMPT is empty
              during an attempt
   waiting    in the queue of the sink; an open digest is one line, and is sent at NEXT ATTEMPT
-  dead       dead letters; ATTEMPTS also counts the attempts before a replay. A batch or digest is one line with its first
-             event; 'deadletters show' lists all
+  dead       dead letters; ATTEMPTS also counts the attempts before 'deadletters replay'. A batch or digest is one line with
+             its first event; 'deadletters show' lists all
   dropped    dropped by an operator, or because the account had used its share of the backlog; ERROR is operator or
              account_share, and LAST ATTEMPT the time of the drop. Events that a full queue dropped, and dropped dead
              letters, are not listed
   delivered  accepted by the destination
 
 'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
-dropped come from the history, which is limited by history in the configuration. ATTEMPTS starts again with a replay.
-LAST ATTEMPT is the time since the last attempt, and NEXT ATTEMPT the time until the next, or until the probe of a sink that is
-down. A sink that is paused or disabled makes none until it is resumed. --since compares the time of the last attempt, or the time of the event if there was none. A
-replayed event can have several lines.`,
+dropped come from the history, which is limited by history in the configuration. ATTEMPTS starts again with 'sinks replay'.
+LAST ATTEMPT is the time since the last attempt, and NEXT ATTEMPT the time until the next, or until the probe of a sink that
+is down. A sink that is paused or disabled makes none until it is resumed. --since compares the time of the last attempt, or
+the time of the event if there was none. A replayed event can have several lines.`,
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
   hubrelay deliveries list billing --since 1d -o jsonl | jq -r .event_id`,

@@ -170,9 +170,9 @@ func nextStep(s *adminapi.Sink) string {
 	case s.State == adminapi.SinkDisabled:
 		return "fix the destination, then 'hubrelay sinks resume' enables it"
 	case s.State == adminapi.SinkDown:
-		return "'hubrelay sinks resume' starts it now"
+		return "'hubrelay sinks resume' starts an attempt now"
 	case s.State == adminapi.SinkThrottled:
-		return "'hubrelay sinks resume' ends this"
+		return "'hubrelay sinks resume' ends the pause"
 	}
 	return ""
 }

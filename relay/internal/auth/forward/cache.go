@@ -2,7 +2,6 @@ package forward
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
@@ -23,8 +22,8 @@ const (
 	sampleSize = 16
 	// sweepInterval is the minimum time between two searches for expired decisions.
 	sweepInterval = time.Second
-	// removedAtOnce is the number of credentials that are removed at once, as a divisor, because the search takes longer.
-	removedAtOnce = 100
+	// removalDivisor is the divisor for the number of credentials that are removed at once, because the search takes longer.
+	removalDivisor = 100
 )
 
 // decisionCache contains the accepted credentials, with a decision for each hub. It may be used concurrently.
@@ -44,13 +43,22 @@ type ownedDecisions struct {
 	bytes int
 }
 
+// measure returns the number of credentials or bytes of an owner, and its limit.
+func (o *ownedDecisions) measure(byCount bool) (amount, limit int) {
+	if byCount {
+		return len(o.count), ownCredentials
+	}
+	return o.bytes, ownBytes
+}
+
 func newDecisionCache(maxAge time.Duration) *decisionCache {
 	return &decisionCache{
 		maxAge: maxAge, keys: make(map[apikey.Hash]map[string]*auth.Key), owners: make(map[string]*ownedDecisions),
 	}
 }
 
-// decisionOwner returns the owner of a decision: its account, or its name if it has no account.
+// decisionOwner returns the owner of a decision: its account, or its name if it has no account. [auth.Key.Owner] is the same for all
+// credentials without an account, so one of them could displace the others.
 func decisionOwner(key *auth.Key) string {
 	if key.AccountID == "" {
 		return "name " + key.Name
@@ -82,10 +90,6 @@ func (c *decisionCache) addKey(id apikey.Hash, hub string, key *auth.Key) {
 	}
 	if c.keys[id] == nil {
 		c.keys[id] = make(map[string]*auth.Key)
-	}
-	if key.LastUsed == nil {
-		key.LastUsed = new(atomic.Int64)
-		key.LastUsed.Store(key.VerifiedAt.Unix())
 	}
 	c.keys[id][hub] = key
 	name := decisionOwner(key)
@@ -124,23 +128,24 @@ func (c *decisionCache) removeExpiredLocked(now time.Time) {
 
 // removeSomeLocked removes decisions of the owner with the most credentials or bytes if they exceed its limits. Otherwise, it removes
 // decisions about credentials that were not used recently.
-func (c *decisionCache) removeSomeLocked(tooMany bool) {
+func (c *decisionCache) removeSomeLocked(byCount bool) {
 	var largest *ownedDecisions
+	most := 0
 	for _, o := range c.owners {
-		if largest == nil || tooMany && len(o.count) > len(largest.count) || !tooMany && o.bytes > largest.bytes {
-			largest = o
+		if amount, _ := o.measure(byCount); amount > most {
+			largest, most = o, amount
 		}
 	}
-	isLarge := func() bool {
-		return tooMany && len(largest.count) > ownCredentials || !tooMany && largest.bytes > ownBytes
-	}
-	if !isLarge() {
-		for range len(c.keys)/removedAtOnce + 1 {
+	if _, limit := largest.measure(byCount); most <= limit {
+		for range len(c.keys)/removalDivisor + 1 {
 			c.removeCredentialLocked(c.sampleIdlestLocked())
 		}
 		return
 	}
-	for remaining := len(c.keys)/removedAtOnce + 1; remaining > 0 && isLarge(); remaining-- {
+	for range len(c.keys)/removalDivisor + 1 {
+		if amount, limit := largest.measure(byCount); amount <= limit {
+			return
+		}
 		for id := range largest.count { // in random order
 			c.removeCredentialLocked(id)
 			break

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,7 +17,10 @@ func TestDecisionCache_AccountDisplacesOnlyItsOwnDecisions(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	newKey := func(name, account string, hubs ...string) *auth.Key {
-		return &auth.Key{Name: name, AccountID: account, Hubs: hubs, External: true, VerifiedAt: now, Expires: now.Add(time.Hour)}
+		return &auth.Key{
+			Name: name, AccountID: account, Hubs: hubs, External: true, VerifiedAt: now, Expires: now.Add(time.Hour),
+			LastUsed: new(atomic.Int64),
+		}
 	}
 	wide := slices.Repeat([]string{"hub-0123456789"}, 400)
 	for _, test := range []struct {
@@ -76,7 +80,10 @@ func TestDecisionCache_LimitsCredentials(t *testing.T) {
 	t.Parallel()
 	c, start := newDecisionCache(time.Hour), time.Now()
 	add := func(i int, account string, at time.Time, lifetime time.Duration) {
-		key := &auth.Key{Name: "n", AccountID: account, VerifiedAt: at, Expires: at.Add(lifetime)}
+		key := &auth.Key{
+			Name: "n", AccountID: account, VerifiedAt: at, Expires: at.Add(lifetime), LastUsed: new(atomic.Int64),
+		}
+		key.LastUsed.Store(at.Unix())
 		c.addKey(apikey.HashOf(fmt.Sprint(i)), "h", key)
 	}
 	quiet := func() (count int) {

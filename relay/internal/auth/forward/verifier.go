@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync/atomic"
 	"time"
 	"unicode"
 
@@ -231,8 +232,10 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	if !started.Before(a.Expires) {
 		return nil, relay.NewError(relay.CodeAuthExpired, "the credential has expired")
 	}
+	lastUsed := new(atomic.Int64)
+	lastUsed.Store(started.Unix())
 	return &auth.Key{
 		Name: "forward:" + a.Name, AccountID: a.AccountID, Hubs: a.Hubs, Capabilities: a.Capabilities,
-		Expires: a.Expires, External: true, VerifiedAt: started,
+		Expires: a.Expires, External: true, VerifiedAt: started, LastUsed: lastUsed,
 	}, nil
 }

@@ -383,7 +383,7 @@ func TestVerifier_OneCredentialForManyHubs(t *testing.T) {
 		t.Fatal(refused)
 	}
 	victim := apikey.HashOf("victim")
-	v.remember(victim, "hub-1", &auth.Key{VerifiedAt: now, Expires: now.Add(time.Hour)}, nil)
+	v.remember(victim, "hub-1", &auth.Key{VerifiedAt: now, Expires: now.Add(time.Hour), LastUsed: new(atomic.Int64)}, nil)
 	for i := range 3 * maxHubs {
 		if _, refused := v.Verify(t.Context(), "good", fmt.Sprint("hub-", i), testAddr); refused != nil {
 			t.Fatal(refused)

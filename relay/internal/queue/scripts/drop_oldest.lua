@@ -1,4 +1,4 @@
--- Remove the oldest entries of a queue until a maximum is left. Consumers deliver those that they have read.
+-- Remove the oldest entries of a queue until a maximum is left. A consumer still delivers a removed entry that it has read.
 -- KEYS: queue, dispatch position. ARGV: maximum number of entries.
 -- Returns the number of removed entries that no consumer had read.
 local queue, field = KEYS[1], 'dropped:' .. KEYS[1]

@@ -1,5 +1,5 @@
--- Calls visit with up to max entries of a queue, and ends early after budget bytes, because Redis is blocked meanwhile. Large entries
--- may follow small ones, so few are read at once. command is XRANGE or XREVRANGE.
+-- Calls visit for each entry of a queue, until it has read max entries or budget bytes, because Redis is blocked meanwhile. Large
+-- entries may follow small ones, so few are read at once. command is XRANGE or XREVRANGE.
 -- Returns the ID of the last entry, or nil at the end of the range.
 local function scan(command, queue, first, last, max, budget, visit)
   local id
