@@ -10,7 +10,7 @@ import (
 )
 
 // Sink delivers notifications to one destination outside the relay. A sink may also implement [Service],
-// [SharedLimit] and [Previewer]. Package sinks/sinktest checks an implementation.
+// [SharedLimit], [ConcurrencyReporter] and [Previewer]. Package sinks/sinktest checks an implementation.
 type Sink interface {
 	// Deliver makes one attempt and never waits to retry: the caller owns the schedule, concurrency, dead letters and
 	// metrics. It may repeat a request at once with another token or encoding. It returns nil once the destination has
@@ -66,6 +66,14 @@ type SharedLimit interface {
 	// RateKey returns the key. It must not contain a secret, because it becomes part of a Redis key. The key may
 	// change when a file is reloaded.
 	RateKey() string
+}
+
+// ConcurrencyReporter is a [Sink] that cannot always make as many concurrent attempts as the operator allows. Deliveries then wait
+// before their attempt, so its time limit is not used up.
+type ConcurrencyReporter interface {
+	// ReportConcurrency lets the sink call report with the number of concurrent attempts that it can make, at once and whenever it
+	// changes. It is called once, before Start and the first Deliver. report does not block. Fewer than 1 means 1.
+	ReportConcurrency(report func(n int))
 }
 
 // SinkKind describes one type of sink. The list of kinds is in package sinks.

@@ -46,9 +46,8 @@ type deliveryCall struct {
 	key       attemptKey
 	message   *sinkv1.Delivery
 	size      int
-	deadline  time.Time     // zero without one
-	timeout   time.Duration // until deadline when the call began
-	response  chan error    // has room for the result
+	deadline  time.Time  // zero without one
+	response  chan error // has room for the result
 	sent      bool
 	abandoned bool // the caller no longer waits
 }
@@ -70,6 +69,8 @@ type deliveryStream struct {
 	queue    []*deliveryCall
 	cancels  []*sinkv1.Cancellation
 	credits  int
+	running  int // sent and neither acknowledged nor abandoned
+	reported int // by reportConcurrency
 	draining bool
 	failErr  error // the reason why deliveries fail
 	lastAck  time.Time
@@ -103,9 +104,7 @@ func (s *deliveryStream) run() {
 // deliverAttempt makes one attempt. It returns when the plugin has responded, ctx has ended or the stream has failed.
 func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) error {
 	c := &deliveryCall{response: make(chan error, 1)}
-	if at, ok := ctx.Deadline(); ok {
-		c.deadline, c.timeout = at, at.Sub(s.now())
-	}
+	c.deadline, _ = ctx.Deadline()
 	for i := range d.Notifications {
 		n := &d.Notifications[i]
 		c.size += len(n.Data) + len(n.Topic) + len(n.Hub) + len(n.Account) + messageOverhead
@@ -114,7 +113,7 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, the maximum is %d",
 			c.size, wire.MaxMessage))
 	}
-	c.message = wire.FromDelivery(d, c.timeout)
+	c.message = wire.FromDelivery(d)
 	c.key = attemptKey{d.ID, c.message.GetAttempt()}
 	if err := s.enqueueCall(c); err != nil {
 		return err
@@ -157,6 +156,8 @@ func (s *deliveryStream) abandonCall(c *deliveryCall, cause error) error {
 		delete(s.pending, c.key) // send removes it from the queue
 		return relay.Postpone(fmt.Errorf("wait for the plugin to accept the delivery: %w", cause), 0)
 	}
+	s.running--
+	s.reportConcurrency()
 	s.cancels = append(s.cancels, &sinkv1.Cancellation{DeliveryId: c.key.id, Attempt: c.key.attempt})
 	s.wakeUp()
 	return fmt.Errorf("wait for the response of the plugin: %w", cause)
@@ -202,12 +203,6 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 			taken++
 			continue
 		}
-		if s.credits > 0 && c.hasWaitedLong(now) {
-			delete(s.pending, c.key)
-			c.response <- relay.Postpone(errWaitedLong, 0)
-			taken++
-			continue
-		}
 		if len(deliveries) >= min(maxBatch, s.credits) || len(deliveries) > 0 && size+c.size > maxBatchBytes {
 			break
 		}
@@ -215,6 +210,7 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 			deliveries = make([]*sinkv1.Delivery, 0, min(maxBatch, s.credits, len(s.queue)))
 		}
 		if !c.deadline.IsZero() {
+			// What is left may be short, but few deliveries wait here, because the host reports its concurrency.
 			c.message.TimeoutMs = max(1, c.deadline.Sub(now).Milliseconds())
 		}
 		deliveries = append(deliveries, c.message)
@@ -227,6 +223,7 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 		s.queue = nil
 	}
 	s.credits -= len(deliveries)
+	s.running += len(deliveries)
 	cancels := s.cancels
 	s.cancels = nil
 	if len(deliveries)+len(cancels) == 0 {
@@ -235,11 +232,16 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 	return &sinkv1.DeliverRequest{Deliveries: deliveries, Cancellations: cancels}, s.draining
 }
 
-var errWaitedLong = errors.New("the plugin was busy with other deliveries")
-
-// hasWaitedLong reports whether a call has waited for the plugin for more than half of its time limit, so the rest may be too short.
-func (c *deliveryCall) hasWaitedLong(now time.Time) bool {
-	return !c.deadline.IsZero() && c.deadline.Sub(now) < c.timeout/2
+// reportConcurrency reports a changed number of attempts that the plugin can make at once. The caller has locked s.mu.
+func (s *deliveryStream) reportConcurrency() {
+	n := s.running + s.credits
+	if s.failErr != nil {
+		n = 1 // until the next run
+	}
+	if n != s.reported {
+		s.reported = n
+		s.o.reportConcurrency(n)
+	}
 }
 
 func (s *deliveryStream) receive() error {
@@ -282,6 +284,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) (isEmpty bool) {
 		case c.abandoned:
 			s.o.Observe(EventLateAck)
 		default:
+			s.running--
 			c.response <- wire.ToOutcome(ack)
 		}
 		delete(s.pending, key)
@@ -298,6 +301,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) (isEmpty bool) {
 		}
 		s.wakeUp()
 	}
+	s.reportConcurrency()
 	return isEmpty
 }
 
@@ -363,4 +367,5 @@ func (s *deliveryStream) failAll(err error) {
 	}
 	clear(s.pending)
 	s.queue = nil
+	s.reportConcurrency()
 }

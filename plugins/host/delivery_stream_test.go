@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +19,7 @@ import (
 func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStream(nil, func() {}, &Options{})
+		s := newStream(nil, func() {}, &Options{reportConcurrency: func(int) {}})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := s.deliverAttempt(ctx, one("a", 1, "ok")); !relay.IsPostponed(err) {
@@ -42,34 +43,62 @@ func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 	})
 }
 
-// A delivery that has waited for the plugin for more than half of its time limit is postponed, because the rest may be too short.
-// Other deliveries contain the remaining time.
-func TestDeliveryStream_PostponesAfterLongWait(t *testing.T) {
+// The stream reports how many attempts the plugin can make at once. An attempt without a response occupies the plugin, although
+// nobody waits for it any longer.
+func TestDeliveryStream_ReportsConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStream(nil, func() {}, &Options{})
+		var reported []int
+		s := newStream(nil, func() {}, &Options{
+			Observe: func(Event) {}, reportConcurrency: func(n int) { reported = append(reported, n) },
+		})
+		check := func(when string, want ...int) {
+			t.Helper()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if !slices.Equal(reported, want) {
+				t.Errorf("%s: got %v, want %v", when, reported, want)
+			}
+			reported = nil
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 		defer cancel()
-		waited := make(chan error, 1)
-		go func() { waited <- s.deliverAttempt(ctx, one("a", 1, "ok")) }()
+		attempts := make(chan error, 3)
+		start := func(id string) {
+			go func() { attempts <- s.deliverAttempt(ctx, one(id, 1, "ok")) }()
+			synctest.Wait()
+		}
+		ack := func(id string, credits uint32) {
+			r := &sinkv1.DeliverResponse{Credits: credits}
+			if id != "" {
+				r.Acks = []*sinkv1.Ack{{DeliveryId: id, Attempt: 1}}
+			}
+			s.applyAcks(r)
+			synctest.Wait()
+		}
+		ack("", 2)
+		check("first credits", 2)
+		start("a")
 		time.Sleep(time.Second)
-		later, cancelLater := context.WithTimeout(t.Context(), 4*time.Second)
-		defer cancelLater()
-		go func() { _ = s.deliverAttempt(later, one("b", 1, "ok")) }()
-		time.Sleep(1500 * time.Millisecond)
-		if request, _ := s.next(); request != nil || len(s.pending) != 2 {
-			t.Errorf("without a credit: got request %v and %d calls, want both to wait", request, len(s.pending))
-		}
-		s.credits = 1
+		start("b")
 		request, _ := s.next()
-		if len(request.GetDeliveries()) != 1 || request.GetDeliveries()[0].GetTimeoutMs() != 2500 {
-			t.Errorf("got request %v, want the later delivery with 2500 ms", request)
+		if len(request.GetDeliveries()) != 2 || request.GetDeliveries()[1].GetTimeoutMs() != 3000 {
+			t.Errorf("got request %v, want two deliveries with the remaining time", request)
 		}
-		if err := <-waited; !relay.IsPostponed(err) {
-			t.Errorf("got error %v, want a postponed delivery", err)
-		}
-		cancelLater()
+		check("both sent")
+		ack("a", 1)
+		check("ack with a credit")
+		time.Sleep(4 * time.Second)
 		synctest.Wait()
+		check("timeout", 1)
+		ack("b", 1)
+		check("late ack", 2)
+		start("c")
+		s.next()
+		s.failAll(errors.New("the plugin exited"))
+		check("exit", 1)
+		ack("", 5)
+		check("credits of an ended stream")
 	})
 }
 
@@ -77,7 +106,9 @@ func TestDeliveryStream_PostponesAfterLongWait(t *testing.T) {
 func TestDeliveryStream_HangError(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newStream(nil, func() {}, &Options{HangTimeout: 10 * time.Second})
+		s := newStream(nil, func() {}, &Options{
+			HangTimeout: 10 * time.Second, reportConcurrency: func(int) {},
+		})
 		s.credits = 4
 		start := func(id string) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -145,7 +176,7 @@ func TestDeliveryStream_LimitsEmptyResponses(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				s := newStream(&responses{response: test.response, left: 5 * maxEmptyResponses}, func() {},
-					&Options{Observe: func(Event) {}})
+					&Options{Observe: func(Event) {}, reportConcurrency: func(int) {}})
 				s.credits = test.credits
 				started := time.Now()
 				if err := s.receive(); !errors.Is(err, io.EOF) {

@@ -60,6 +60,8 @@ type Options struct {
 	Log     *slog.Logger
 	Observe func(Event)
 
+	reportConcurrency func(n int) // see [Host.ReportConcurrency]
+
 	// Tests set the following fields. Zero values mean the constants.
 	HealthInterval, HealthTimeout time.Duration
 	Backoff, MaxBackoff           time.Duration
@@ -123,6 +125,9 @@ func (o *Options) setDefaults() error {
 	}
 	if o.Observe == nil {
 		o.Observe = func(Event) {}
+	}
+	if o.reportConcurrency == nil {
+		o.reportConcurrency = func(int) {}
 	}
 	if len(o.Config) == 0 {
 		o.Config = json.RawMessage("{}")

@@ -60,7 +60,7 @@ func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, e
 	var response *sinkv1.ExplainResponse
 	err := runQuery(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		response, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
-			Name: o.Name, Config: o.Config, Delivery: wire.FromDelivery(d, 0),
+			Name: o.Name, Config: o.Config, Delivery: wire.FromDelivery(d),
 		})
 		return err
 	})

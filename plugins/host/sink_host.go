@@ -32,6 +32,13 @@ func New(o Options) (*Host, error) {
 	return &Host{s}, nil
 }
 
+// ReportConcurrency lets the host call report with the number of attempts that the plugin can make at once: those in progress and
+// its credits. It is 1 while the plugin does not run. It must be called before Start and Deliver.
+func (h *Host) ReportConcurrency(report func(n int)) {
+	h.o.reportConcurrency = report
+	report(1)
+}
+
 // Deliver makes one attempt. It waits for a plugin that is starting or will restart shortly. If the plugin is not running, the
 // error is marked by [relay.Postpone], because one account can crash it for all. An error marked by [relay.Gone] means that it
 // has crashed too often.

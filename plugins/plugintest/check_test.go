@@ -52,7 +52,7 @@ func serveSink(mode string) error {
 			return errors.New("not now")
 		case mode == "dies" && strings.HasPrefix(n.ID, "many"):
 			os.Exit(1)
-		case mode == "forgets" && n.ID == "2":
+		case mode == "forgets" && n.ID == "2", mode == "stalls" && n.ID == "many-7":
 			<-make(chan struct{})
 		}
 		return nil
@@ -141,6 +141,7 @@ func TestCheck(t *testing.T) {
 		"dies":    {"the plugin exited with status 1", ""},
 		"stays":   {"it had to be killed", ""},
 		"forgets": {"no ack for the delivery \"2\" and the attempt 1", ""},
+		"stalls":  {"1 of 1000 got no response: wait for the response of the plugin: no ack within 3s", ""},
 
 		"driver good":      {},
 		"driver picky":     {}, // refuses the servers
@@ -154,7 +155,7 @@ func TestCheck(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			timeout := 30 * time.Second
-			if mode == "forgets" {
+			if mode == "forgets" || mode == "stalls" {
 				timeout = 3 * time.Second
 			}
 			failed, advice := check(t, mode, timeout)

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
@@ -70,10 +71,24 @@ func (s *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) er
 func (s *sink) answersConcurrentDeliveries(ctx context.Context) error {
 	const n = 1000
 	before := s.countEvents(host.EventUnknownAck)
+	timeout := s.answerTimeout()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	// All of them together may take longer.
+	stalled := time.AfterFunc(timeout, func() { cancel(fmt.Errorf("no ack within %s", timeout)) })
+	defer stalled.Stop()
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = s.respondsTo(ctx, sampleDelivery(fmt.Sprintf("many-%d", i), 100), 1) })
+		wg.Go(func() {
+			d := sampleDelivery(fmt.Sprintf("many-%d", i), 100)
+			d.Attempt = 1
+			if err := s.deliver(ctx, d); !host.Answered(err) {
+				errs[i] = err
+				return
+			}
+			stalled.Reset(timeout)
+		})
 	}
 	wg.Wait()
 	failed := 0

@@ -15,9 +15,10 @@ import (
 )
 
 var (
-	_ relay.Sink      = (*Sink)(nil)
-	_ relay.Service   = (*Sink)(nil)
-	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Sink                = (*Sink)(nil)
+	_ relay.Service             = (*Sink)(nil)
+	_ relay.ConcurrencyReporter = (*Sink)(nil)
+	_ relay.Previewer           = (*Sink)(nil)
 )
 
 // Kind describes the sink type plugin. builtins are the names of the plugins that the daemon contains.
@@ -59,6 +60,9 @@ func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 
 // Start starts the plugin in the background, and again if that fails. Other sinks do not wait for it.
 func (s *Sink) Start() { s.host.Start() }
+
+// ReportConcurrency implements [relay.ConcurrencyReporter]. The credits of the plugin limit the attempts.
+func (s *Sink) ReportConcurrency(report func(n int)) { s.host.ReportConcurrency(report) }
 
 // Deliver makes one attempt.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.host.Deliver(ctx, d) }

@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// FromDelivery converts d to its message. The data of notifications is shared, not copied. timeout is 0 for none.
-func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
+// FromDelivery converts d to its message. The data of notifications is shared, not copied. The message has no timeout.
+func FromDelivery(d relay.Delivery) *sinkv1.Delivery {
 	// Almost all deliveries have one notification. These need one allocation.
 	single := &struct {
 		delivery sinkv1.Delivery
@@ -26,9 +26,6 @@ func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
 	m := &single.delivery
 	m.Id, m.Attempt, m.Digest = d.ID, uint32(max(0, d.Attempt)), fromDigest(d.Digest)
 	m.Batch = d.Batch
-	if timeout > 0 {
-		m.TimeoutMs = max(1, timeout.Milliseconds())
-	}
 	if m.Notifications = single.list[:0]; len(d.Notifications) > 1 {
 		m.Notifications = make([]*sinkv1.Notification, 0, len(d.Notifications))
 	}

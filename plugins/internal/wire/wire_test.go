@@ -79,7 +79,8 @@ func TestDelivery_ConvertsAllFields(t *testing.T) {
 	var d relay.Delivery
 	var next int
 	fill(t, reflect.ValueOf(&d).Elem(), &next)
-	m := FromDelivery(d, 1500*time.Millisecond)
+	m := FromDelivery(d)
+	m.TimeoutMs = 1500
 	unset(t, m.ProtoReflect())
 	got, timeout := ToDelivery(over(t, m, &sinkv1.Delivery{}))
 	if !reflect.DeepEqual(got, d) || timeout != 1500*time.Millisecond {
@@ -89,14 +90,13 @@ func TestDelivery_ConvertsAllFields(t *testing.T) {
 
 func TestDelivery_SingleNotification(t *testing.T) {
 	want := relay.Delivery{ID: "a", Attempt: 3, Notifications: []relay.Notification{{ID: "a", Data: []byte("{}")}}}
-	got, timeout := ToDelivery(over(t, FromDelivery(want, 0), &sinkv1.Delivery{}))
+	got, timeout := ToDelivery(over(t, FromDelivery(want), &sinkv1.Delivery{}))
 	if !reflect.DeepEqual(got, want) || timeout != 0 {
 		t.Errorf("got %+v, %s", got, timeout)
 	}
 	digest := relay.Digest{Topics: map[string]int{}}
 	want.Digest = &digest
-	if got, _ := ToDelivery(over(t, FromDelivery(want, time.Microsecond),
-		&sinkv1.Delivery{})); !got.Digest.First.IsZero() || !got.Digest.Last.IsZero() {
+	if got, _ := ToDelivery(over(t, FromDelivery(want), &sinkv1.Delivery{})); !got.Digest.First.IsZero() || !got.Digest.Last.IsZero() {
 		t.Errorf("no time came back as %s, %s", got.Digest.First, got.Digest.Last)
 	}
 }
@@ -174,7 +174,7 @@ func BenchmarkDelivery(b *testing.B) {
 	}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		text, err := proto.Marshal(FromDelivery(d, time.Second))
+		text, err := proto.Marshal(FromDelivery(d))
 		if err != nil {
 			b.Fatal(err)
 		}

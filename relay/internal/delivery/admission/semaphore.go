@@ -7,17 +7,33 @@ import (
 
 // semaphore limits concurrent attempts. Its units are slots.
 type semaphore struct {
-	size int
+	maxSize int
 	// wake is called without the lock when slots were reserved for retries.
 	wake func()
 
 	mu    sync.Mutex
-	free  int
+	size  int // from 1 to maxSize
+	free  int // negative while more slots are taken than size
 	queue fairQueue
 }
 
-func newSemaphore(size int, wake func()) *semaphore {
-	return &semaphore{size: size, free: size, wake: wake}
+func newSemaphore(maxSize int, wake func()) *semaphore {
+	return &semaphore{maxSize: maxSize, size: maxSize, free: maxSize, wake: wake}
+}
+
+// resize sets the number of slots, within its limits. Slots that are taken stay so.
+func (s *semaphore) resize(size int) {
+	s.mu.Lock()
+	size = min(max(size, 1), s.maxSize)
+	added := size - s.size
+	s.size = size
+	if added < 0 {
+		s.free += added
+	}
+	s.mu.Unlock()
+	if added > 0 {
+		s.releaseSlots(added)
+	}
 }
 
 // acquireSlot waits for a slot.
@@ -49,7 +65,7 @@ func (s *semaphore) reserveSlots(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reserved := s.queue.takeReserved(n)
-	free := min(n-reserved, s.free)
+	free := max(min(n-reserved, s.free), 0)
 	s.free -= free
 	s.queue.wanted = 0
 	return reserved + free
@@ -79,9 +95,10 @@ func (s *semaphore) releaseReserved() {
 // releaseSlots frees n slots.
 func (s *semaphore) releaseSlots(n int) {
 	s.mu.Lock()
+	missing := min(n, max(-s.free, 0))
 	// At most half of the slots are reserved, because a slow poll must not stop fresh deliveries.
-	spare, wake := s.queue.grantUnits(n, (s.size+1)/2)
-	s.free += spare
+	spare, wake := s.queue.grantUnits(n-missing, (s.size+1)/2)
+	s.free += missing + spare
 	s.mu.Unlock()
 	if wake {
 		s.wake()

@@ -3,6 +3,7 @@ package admission
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 )
 
 func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
@@ -76,4 +77,48 @@ func TestSemaphore_ReservesAtMostHalf(t *testing.T) {
 	if s.queue.reserved != 2 || s.free != 2 {
 		t.Errorf("got %d reserved and %d free slots, want 2 each", s.queue.reserved, s.free)
 	}
+}
+
+// Fewer slots apply when attempts end. More slots are granted at once, to those that wait first.
+func TestSemaphore_Resize(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSemaphore(4, func() {})
+		running := 0
+		acquire := func() {
+			go func() {
+				if s.acquireSlot(t.Context()) == nil {
+					running++ // one at a time: see the calls of synctest.Wait
+				}
+			}()
+			synctest.Wait()
+		}
+		check := func(when string, want int) {
+			t.Helper()
+			synctest.Wait()
+			if running != want {
+				t.Errorf("%s: %d slots are taken, want %d", when, running, want)
+			}
+		}
+		for range 6 {
+			acquire()
+		}
+		check("all slots", 4)
+		s.resize(0) // means 1
+		if got := s.reserveSlots(1); got != 0 {
+			t.Errorf("got %d slots for retries, want 0", got)
+		}
+		for range 3 {
+			s.releaseSlots(1)
+			running--
+		}
+		check("one slot is left", 1)
+		s.resize(2)
+		check("one more", 2)
+		s.resize(100) // means 4
+		check("more than wanted", 3)
+		if got := s.reserveSlots(2); got != 1 {
+			t.Errorf("got %d slots for retries, want the last one", got)
+		}
+	})
 }

@@ -71,6 +71,9 @@ func New(o Options) (*Pipeline, error) {
 		},
 	})
 	p.chain = p.build()
+	if sink, ok := o.Sink.(relay.ConcurrencyReporter); ok {
+		sink.ReportConcurrency(p.admission.SetConcurrency)
+	}
 	return p, nil
 }
 

@@ -64,6 +64,8 @@ export const test = base.extend<Console>({
       return page;
     });
     for (const context of contexts) {
+      // A page polls: a handler of a route may be in the middle of a request when the test ends.
+      for (const page of context.pages()) await page.unrouteAll({ behavior: 'ignoreErrors' });
       for (const page of context.pages()) expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
       await context.close();
     }
