@@ -86,7 +86,7 @@ export class HubrelayError extends Error {
   constructor(status, { code = "", title = "", detail = "", source = "", extra = {} } = {}, retryAfter = 0) {
     super(
       code
-        ? `${code}${source && ` at ${source}`}: ${detail || title}`
+        ? `${detail || title} (${code}${source && ` at ${source}`})`
         : `the server answered ${status || "with a redirect"} without an error of a relay; check the address`,
     );
     this.name = "HubrelayError";

@@ -208,7 +208,7 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 	if saysWhy {
 		tokens = 3
 	}
-	equal("a token that is always refused", got["refused"].Thrown, "401.test: no")
+	equal("a token that is always refused", got["refused"].Thrown, "no (401.test)")
 	equal("a token that is always refused", []int{r.tokens["refused"], r.opened["refused"]}, []int{tokens, 3})
 	equal("upgrades that use up a token and are lost", got["lost"].Topics, "[container.created c5]")
 	equal("upgrades that use up a token and are lost", len(got["lost"].Pauses), 4)

@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"cmp"
 	"net/http"
 	"strings"
 )
@@ -146,16 +147,13 @@ func (e *Error) Status() int { return codeInfoFor(e.Code).status }
 // Title returns a short description of the code. It is the same for every error with that code.
 func (e *Error) Title() string { return codeInfoFor(e.Code).title }
 
+// Error returns the detail, or the title without one, then the code and the source in parentheses.
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString(string(e.Code))
+	where := string(e.Code)
 	if e.Source != "" {
-		b.WriteString(" at " + e.Source)
+		where += " at " + e.Source
 	}
-	if e.Detail != "" {
-		b.WriteString(": " + e.Detail)
-	}
-	return b.String()
+	return cmp.Or(e.Detail, e.Title()) + " (" + where + ")"
 }
 
 // JSONPointer escapes the tokens and joins them to a JSON pointer (RFC 6901).

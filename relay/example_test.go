@@ -58,7 +58,7 @@ func ExampleError() {
 	err := relay.NewError(relay.CodeInvalidArgument, "there is no such topic").
 		WithPointer(relay.JSONPointer("3", "topic")).WithExtra("nearest", "job.created")
 	fmt.Println(err.Status(), err)
-	// Output: 422 422.invalid-argument at /3/topic: there is no such topic
+	// Output: 422 there is no such topic (422.invalid-argument at /3/topic)
 }
 
 func ExampleClassify() {

@@ -37,10 +37,10 @@ func TestError_WithReturnsCopies(t *testing.T) {
 	if second.Extra["nearest"] != "job.created" || second.Extra["index"] != 3 {
 		t.Errorf("extra is %v", second.Extra)
 	}
-	if got, want := second.Error(), "422.invalid-argument at /topic: no such topic"; got != want {
+	if got, want := second.Error(), "no such topic (422.invalid-argument at /topic)"; got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	if got := NewError(CodeUnknown, "").Error(); got != "500.unknown" {
+	if got := NewError(CodeUnknown, "").Error(); got != "Something went wrong inside the relay (500.unknown)" {
 		t.Errorf("got %q", got)
 	}
 }

@@ -72,7 +72,7 @@ type SharedLimit interface {
 // before their attempt, so its time limit is not used up.
 type ConcurrencyReporter interface {
 	// ReportConcurrency lets the sink call report with the number of concurrent attempts that it can make, at once and whenever it
-	// changes. It is called once, before Start and the first Deliver. report does not block. Fewer than 1 means 1.
+	// changes. It is called once, before Start and the first Deliver. report does not block. With 0, deliveries wait.
 	ReportConcurrency(report func(n int))
 }
 

@@ -3,7 +3,6 @@ package envelope
 
 import (
 	"cmp"
-	"fmt"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -24,4 +23,6 @@ type Error struct {
 	Extra map[string]any `json:"extra,omitempty"`
 }
 
-func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", cmp.Or(e.Detail, e.Title), e.Code) }
+func (e *Error) Error() string {
+	return (&relay.Error{Code: e.Code, Detail: cmp.Or(e.Detail, e.Title), Source: e.Source}).Error()
+}

@@ -210,7 +210,6 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 			deliveries = make([]*sinkv1.Delivery, 0, min(maxBatch, s.credits, len(s.queue)))
 		}
 		if !c.deadline.IsZero() {
-			// What is left may be short, but few deliveries wait here, because the host reports its concurrency.
 			c.message.TimeoutMs = max(1, c.deadline.Sub(now).Milliseconds())
 		}
 		deliveries = append(deliveries, c.message)
@@ -306,7 +305,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) (isEmpty bool) {
 }
 
 // hangError returns an error if attempts are overdue, and nothing has been acknowledged since their time limit, or they occupy at
-// least half of the plugin.
+// least half of the plugin. A plugin that has acknowledged everything, and then grants no credit, hangs too.
 func (s *deliveryStream) hangError(now time.Time) error {
 	before := now.Add(-s.o.HangTimeout)
 	s.mu.Lock()
@@ -320,6 +319,9 @@ func (s *deliveryStream) hangError(now time.Time) error {
 		if !c.deadline.IsZero() && c.deadline.Before(before) {
 			overdue++
 		}
+	}
+	if running+s.credits == 0 && s.lastAck.Before(before) {
+		return fmt.Errorf("the plugin granted no credit within %s after its last ack and was killed (hang_timeout)", s.o.HangTimeout)
 	}
 	if overdue == 0 || s.lastAck.After(before) && 2*overdue < running+s.credits {
 		return nil

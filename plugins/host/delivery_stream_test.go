@@ -139,6 +139,11 @@ func TestDeliveryStream_HangError(t *testing.T) {
 		check(true)
 		s.credits++ // of 5
 		check(false)
+		clear(s.pending)
+		s.credits, s.lastAck = 0, s.now()
+		check(false)
+		time.Sleep(11 * time.Second)
+		check(true) // no credit
 	})
 }
 

@@ -43,6 +43,7 @@ func (h *Host) ReportConcurrency(report func(n int)) {
 // error is marked by [relay.Postpone], because one account can crash it for all. An error marked by [relay.Gone] means that it
 // has crashed too often.
 func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
+	began := time.Now()
 	s, err := h.currentSession(ctx)
 	var gaveUp *gaveUpError
 	var notRunning *notRunningError
@@ -53,6 +54,9 @@ func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 		return relay.Postpone(err, time.Until(notRunning.Next))
 	case err != nil:
 		return relay.Postpone(err, 0)
+	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < time.Since(began) {
+		return relay.Postpone(errors.New("the plugin started too late for this attempt"), 0)
 	}
 	stream, ok := s.calls.(*deliveryStream)
 	if !ok {

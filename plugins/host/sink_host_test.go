@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -132,5 +133,37 @@ func TestHost_LogsPluginOutput(t *testing.T) {
 		`"msg":"plugin wrote a line","sink":"watcher","stream":"stdout","line":"on stdout","truncated":false`,
 	} {
 		r.until(want, func() bool { return strings.Contains(r.log.String(), want) })
+	}
+}
+
+// A plugin that starts late leaves too little time for an attempt, which then does not count.
+func TestHost_PostponesAfterLateStart(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		startup       time.Duration
+		wantPostponed bool
+	}{{900 * time.Millisecond, false}, {1100 * time.Millisecond, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			h, err := New(Options{Name: "s", Command: []string{"s"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			h.started, h.status = true, Status{State: StateStarting}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			result := make(chan error, 1)
+			go func() { result <- h.Deliver(ctx, one("a", 1, "ok")) }()
+			time.Sleep(test.startup)
+			stream := newStream(nil, func() {}, &h.o)
+			h.set(Status{State: StateRunning}, &pluginSession{calls: stream})
+			synctest.Wait()
+			if _, isQueued := stream.pending[attemptKey{"a", 1}]; isQueued == test.wantPostponed {
+				t.Errorf("start after %s: the attempt is queued: %t", test.startup, isQueued)
+			}
+			cancel()
+			if err := <-result; !relay.IsPostponed(err) {
+				t.Errorf("start after %s: got error %v, want a postponed delivery", test.startup, err)
+			}
+		})
 	}
 }

@@ -74,14 +74,7 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("the server responded with %d %s without an error of a relay; check the address",
 			e.Status, http.StatusText(e.Status))
 	}
-	text := string(e.Code)
-	if e.Source != "" {
-		text += " at " + e.Source
-	}
-	if detail := cmp.Or(e.Detail, e.Title); detail != "" {
-		text += ": " + detail
-	}
-	return text
+	return (&relay.Error{Code: e.Code, Detail: cmp.Or(e.Detail, e.Title), Source: e.Source}).Error()
 }
 
 // Token returns a new token, which opens one stream of c.Hub. The error is an [*Error] if the server sent an error

@@ -150,7 +150,7 @@ func TestToken_ErrorResponses(t *testing.T) {
 				Code: "422.invalid-argument", Title: "T", Detail: "D", Source: "/1/topic",
 				Extra: map[string]any{"k": "v"},
 			},
-			"422.invalid-argument at /1/topic: D",
+			"D (422.invalid-argument at /1/topic)",
 		},
 		{
 			"repeats the key", 401, `{"error":{"code":"401.x","detail":"the key is secret, in base64 dTpzZWNyZXQ="}}`,

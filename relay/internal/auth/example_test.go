@@ -28,7 +28,7 @@ func ExampleAuthenticator() {
 	fmt.Println(rejected)
 	// Output:
 	// ops true true false
-	// 401.auth-invalid: the API key is not known here
+	// the API key is not known here (401.auth-invalid)
 }
 
 func ExampleGrant_Allows() {

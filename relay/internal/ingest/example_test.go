@@ -33,5 +33,5 @@ func ExampleDecoder() {
 	// {"topic":"job.created","object":{"id":"7","state":"","error":""},"context":
 	// {"hub_id":"hub-1","account_id":"account-1","environments":[],"dns_zones":[],"clusters":[],
 	// "containers":[],"seq":9007199254740993},"flags":null}
-	// 422.invalid-argument at /0/topic: there is no topic "job.craeted"; the nearest topic is job.created
+	// there is no topic "job.craeted"; the nearest topic is job.created (422.invalid-argument at /0/topic)
 }

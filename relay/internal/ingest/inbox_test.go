@@ -79,9 +79,9 @@ func TestInbox_StoresValidAndQuarantinesInvalid(t *testing.T) {
 	bad := []struct{ field, data, reason string }{
 		{"data", `{`, "400.invalid-syntax"},
 		{"data", `{"topic":"job.craeted","context":{"hub_id":"h"}}`, "the nearest topic is job.created"},
-		{"data", `{"topic":"job.created","context":{}}`, "422.missing-argument at /context/hub_id"},
+		{"data", `{"topic":"job.created","context":{}}`, "(422.missing-argument at /context/hub_id)"},
 		{"data", ``, "400.invalid-syntax"},
-		{"data", `not json`, "400.invalid-syntax: line 1, column 1: not JSON"},
+		{"data", `not json`, "line 1, column 1: not JSON: expected a value, found 'n' (400.invalid-syntax)"},
 		{"dat", inboxItem("h", 1), `no field "data"`},
 		{"data", strings.Repeat("x", 4*MaxNotification+1), "413.too-large"},
 	}

@@ -11,6 +11,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
+// describeError returns the code, the source and the detail of an error.
+func describeError(err error) string {
+	var e *relay.Error
+	if !errors.As(err, &e) {
+		return err.Error()
+	}
+	text := string(e.Code)
+	if e.Source != "" {
+		text += " at " + e.Source
+	}
+	return text + ": " + e.Detail
+}
+
 func TestParseMigrateRequest(t *testing.T) {
 	t.Parallel()
 	const server = `"destination_server_id":"s2"`
@@ -63,7 +76,7 @@ func TestParseMigrateRequest(t *testing.T) {
 			`,"stateful":{"b":1e999,"a":1,"a":2}}}`: "422.invalid-argument at /value/stateful/a",
 	} {
 		_, err := parseMigrateRequest("application/json", []byte(body))
-		if err == nil || !strings.HasPrefix(err.Error(), want) {
+		if err == nil || !strings.HasPrefix(describeError(err), want) {
 			t.Errorf("%s:\n got %v\nwant %s", relay.Truncate(body, 120), err, want)
 		}
 	}
@@ -151,7 +164,7 @@ func TestService_RejectsRequests(t *testing.T) {
 		}
 		_, err := s.svc.Migrate(t.Context(), r)
 		var refused *relay.Error
-		if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), c.want) {
+		if !errors.As(err, &refused) || !strings.HasPrefix(describeError(err), c.want) {
 			t.Errorf("%s: got error %v, want %s", name, err, c.want)
 		}
 		if err != nil && len(err.Error()) > 400 {

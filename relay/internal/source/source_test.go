@@ -155,7 +155,7 @@ func TestSource_UpstreamRejects(t *testing.T) {
 		}
 	})
 	r.status(`"rejected"`)
-	r.status("401.auth-invalid: the key is wrong")
+	r.status("the key is wrong (401.auth-invalid)")
 	key.Store(nil)
 	r.status("401.auth-invalid")
 	key.Store(&right)

@@ -651,6 +651,7 @@ type DeliverResponse struct {
 	Acks  []*Ack                 `protobuf:"bytes,1,rep,name=acks,proto3" json:"acks,omitempty"`
 	// The number of additional deliveries that the plugin accepts. Acks grant no credit by themselves: a plugin with n
 	// concurrent deliveries grants n at first, and one with each ack.
+	// The daemon restarts a plugin without deliveries and credits (hang_timeout).
 	Credits       uint32 `protobuf:"varint,2,opt,name=credits,proto3" json:"credits,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -178,7 +178,7 @@ func (a *Admission) untilStop(ctx context.Context) (context.Context, context.Can
 	return ctx, func() { stop(); cancel() }
 }
 
-// SetConcurrency changes the maximum number of concurrent attempts, between 1 and [Options.Concurrency]. Attempts that have started
+// SetConcurrency changes the maximum number of concurrent attempts, between 0 and [Options.Concurrency]. Attempts that have started
 // continue.
 func (a *Admission) SetConcurrency(n int) { a.slots.resize(n) }
 

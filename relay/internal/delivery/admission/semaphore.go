@@ -12,7 +12,7 @@ type semaphore struct {
 	wake func()
 
 	mu    sync.Mutex
-	size  int // from 1 to maxSize
+	size  int // from 0 to maxSize
 	free  int // negative while more slots are taken than size
 	queue fairQueue
 }
@@ -24,7 +24,7 @@ func newSemaphore(maxSize int, wake func()) *semaphore {
 // resize sets the number of slots, within its limits. Slots that are taken stay so.
 func (s *semaphore) resize(size int) {
 	s.mu.Lock()
-	size = min(max(size, 1), s.maxSize)
+	size = min(max(size, 0), s.maxSize)
 	added := size - s.size
 	s.size = size
 	if added < 0 {
@@ -75,7 +75,7 @@ func (s *semaphore) reserveSlots(n int) int {
 func (s *semaphore) wakeWhenFree() {
 	s.mu.Lock()
 	isFree := s.free > 0
-	if s.queue.wanted = s.size; isFree {
+	if s.queue.wanted = s.maxSize; isFree {
 		s.queue.wanted = 0
 	}
 	s.mu.Unlock()

@@ -2,6 +2,7 @@ package admission
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 )
@@ -84,41 +85,57 @@ func TestSemaphore_Resize(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(4, func() {})
-		running := 0
+		var running atomic.Int64
 		acquire := func() {
 			go func() {
 				if s.acquireSlot(t.Context()) == nil {
-					running++ // one at a time: see the calls of synctest.Wait
+					running.Add(1)
 				}
 			}()
 			synctest.Wait()
 		}
-		check := func(when string, want int) {
+		check := func(when string, want int64) {
 			t.Helper()
 			synctest.Wait()
-			if running != want {
-				t.Errorf("%s: %d slots are taken, want %d", when, running, want)
+			if got := running.Load(); got != want {
+				t.Errorf("%s: %d slots are taken, want %d", when, got, want)
 			}
 		}
 		for range 6 {
 			acquire()
 		}
 		check("all slots", 4)
-		s.resize(0) // means 1
+		s.resize(0)
 		if got := s.reserveSlots(1); got != 0 {
 			t.Errorf("got %d slots for retries, want 0", got)
 		}
-		for range 3 {
+		for range 4 {
 			s.releaseSlots(1)
-			running--
+			running.Add(-1)
 		}
-		check("one slot is left", 1)
+		check("no slot", 0)
 		s.resize(2)
-		check("one more", 2)
+		check("two slots", 2)
 		s.resize(100) // means 4
-		check("more than wanted", 3)
-		if got := s.reserveSlots(2); got != 1 {
-			t.Errorf("got %d slots for retries, want the last one", got)
+		check("more than wanted", 2)
+		if got := s.reserveSlots(3); got != 2 {
+			t.Errorf("got %d slots for retries, want the other two", got)
 		}
 	})
+}
+
+// Retries that found no slot are woken when there is one again.
+func TestSemaphore_ResizeWakesRetries(t *testing.T) {
+	t.Parallel()
+	woken := 0
+	s := newSemaphore(2, func() { woken++ })
+	s.resize(0)
+	if got := s.reserveSlots(2); got != 0 {
+		t.Errorf("got %d slots, want 0", got)
+	}
+	s.wakeWhenFree()
+	s.resize(1)
+	if got := s.reserveSlots(2); woken != 1 || got != 1 {
+		t.Errorf("got %d wakeups and %d slots, want 1 and 1", woken, got)
+	}
 }

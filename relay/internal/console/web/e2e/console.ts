@@ -64,9 +64,12 @@ export const test = base.extend<Console>({
       return page;
     });
     for (const context of contexts) {
-      // A page polls: a handler of a route may be in the middle of a request when the test ends.
-      for (const page of context.pages()) await page.unrouteAll({ behavior: 'ignoreErrors' });
-      for (const page of context.pages()) expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
+      for (const page of context.pages()) {
+        expect(await page.evaluate(() => 'hacked' in window)).toBe(false);
+        // The page stops polling first. The handler of a route may still be in the middle of a request.
+        await page.goto('about:blank');
+        await page.unrouteAll({ behavior: 'ignoreErrors' });
+      }
       await context.close();
     }
   },
