@@ -115,6 +115,10 @@ func (t *TokenStore) KeepAlive(ctx context.Context, token string, onEnd func()) 
 	h := &Hold{store: t, key: key, value: text, onEnd: onEnd, lastSeen: now}
 	h.generation, h.deadline, _ = parseHeld(text)
 	t.holds.add(h)
+	// Another node may have obtained the token before handleChange knew this stream.
+	if text, err := t.opts.Client.Get(ctx, key).Result(); err == nil {
+		h.endIfChanged(text)
+	}
 	if h.generation > 1 {
 		t.announce(ctx, h.key, strconv.FormatUint(h.generation, 10))
 	}
@@ -307,17 +311,22 @@ func (h *Hold) isLost(reply *redis.Cmd) bool {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return now.Sub(h.lastSeen) < h.store.consumedTTL()
-	case text == consumedMarker:
-		h.end(HoldRevoked)
 	case text == h.value:
 		h.lastSeen = now
 	default:
-		// An older value expires soon: Redis lost the newest in a failover. The token is then restored.
-		if generation, _, ok := parseHeld(text); ok && generation > h.generation {
-			h.end(HoldReplaced)
-		}
+		h.endIfChanged(text)
 	}
 	return false
+}
+
+// endIfChanged ends the hold if the value of the token in Redis belongs to a later stream, or to none. An older value expires soon:
+// Redis lost the newest in a failover. The token is then restored.
+func (h *Hold) endIfChanged(text string) {
+	if text == consumedMarker {
+		h.end(HoldRevoked)
+	} else if generation, _, ok := parseHeld(text); ok && generation > h.generation {
+		h.end(HoldReplaced)
+	}
 }
 
 // restoreTokens stores lost tokens again unless their keys exist. It returns false if Redis was unavailable.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
@@ -119,6 +121,60 @@ func TestKeepAlive_EndsEarlierStream(t *testing.T) {
 	}
 	if got := <-ended; got != 3 || last.State() != HoldRevoked {
 		t.Errorf("stream %d ended with state %d, want 3 with %d", got, last.State(), HoldRevoked)
+	}
+}
+
+// afterKeepAlive runs once after the first script of a client.
+type afterKeepAlive struct{ run func() }
+
+func (*afterKeepAlive) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*afterKeepAlive) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *afterKeepAlive) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if run := a.run; run != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			a.run = nil
+			run()
+		}
+		return err
+	}
+}
+
+// A stream ends if another node obtains or consumes its token before this node knows that it has the token.
+func TestKeepAlive_EndsIfChangedMeanwhile(t *testing.T) {
+	t.Parallel()
+	for want, change := range map[HoldState]func(node *TokenStore, token string) error{
+		HoldReplaced: func(node *TokenStore, token string) error {
+			_, err := node.KeepAlive(t.Context(), token, ignoreEnd)
+			return err
+		},
+		HoldRevoked: func(node *TokenStore, token string) error {
+			_, err := node.Consume(t.Context(), token)
+			return err
+		},
+	} {
+		first, client, server := newTestStore(t, time.Minute)
+		other := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket})
+		defer func() { _ = other.Close() }()
+		second := newNode(other, time.Minute)
+		token, err := first.Issue(t.Context(), Grant{KeyName: "ops"}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client.AddHook(&afterKeepAlive{func() {
+			if err := change(second, token); err != nil {
+				t.Error(err)
+			}
+		}})
+		ended := 0
+		h, err := first.KeepAlive(t.Context(), token, func() { ended++ })
+		if err != nil || h.State() != want || ended != 1 {
+			t.Errorf("got state %d, %d calls and error %v, want state %d and one call", h.State(), ended, err, want)
+		}
 	}
 }
 

@@ -276,6 +276,9 @@ func (a *API) keepTokenAlive(r *http.Request, token string, s *clients.Subscript
 			return a.tokenError(r, err)
 		}
 		current.Store(hold)
+		if hold.State() != auth.HoldActive {
+			recheck() // an earlier call did not see the hold
+		}
 		return nil
 	}
 	s.OnGone = func() { current.Load().Release() }
