@@ -120,7 +120,7 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 		want     string
 	}{
 		{"retry bad " + ids[2], 1, ids[2] + " was not retried: bad has no waiting or retrying delivery"},
-		{"retry dead " + ids[2], 1, "use 'hubrelay deadletters'"},
+		{"retry dead " + ids[2], 1, "use 'hubrelay deadletters replay' or 'drop'"},
 		{"drop bad " + strings.Repeat("0", 24), 1, "bad has no waiting or retrying delivery"},
 		{"drop bad x", 1, "x was not dropped"},
 		{"drop batch " + ids[7], 1, "was not dropped"}, // it is in a batch

@@ -182,10 +182,14 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks list", 0, []string{
 			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed",
 			"sinks forget",
-			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " throttled ",
+			" down ", "it failed, next attempt when a delivery is due; 'hubrelay sinks retry' starts an attempt now", " throttled ",
 			"it is throttled, until 2026-11-20T08:00:09Z; 'hubrelay sinks resume' ends the pause\nbusy: the last attempt failed 3h ago: exhausted\n",
 		}, "GET /api/sinks?limit=500"},
 		{"sinks list --json", 0, []string{`"waiting":1234567`}, "GET /api/sinks?limit=500"},
+		{"deliveries list billing --limit x", 2, []string{`--limit "x" is not a whole number`}, ""},
+		{"keys rotate ci --overlap x", 2, []string{`--overlap "x" is not a duration such as 90s`}, ""},
+		{"sinks replay billing --since x", 2, []string{`--since "x" is neither an age such as 2h nor a time`}, ""},
+		{"sinks replay billing --since 2h --until x", 2, []string{`--until "x" is neither an age`}, ""},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
 		{"sinks pause a/b?c", 0, []string{"a/b?c is paused"}, "POST /api/sinks/a%2Fb%3Fc/pause"},
 		{"sinks resume billing", 0, []string{"billing is active"}, "POST /api/sinks/billing/resume"},
@@ -451,7 +455,11 @@ func TestExplainCommand(t *testing.T) {
 		{event, 1, append(base, "--event", "-"), "--hub"},
 		{
 			`{"topic":"container.error"}`, 1, append(base, "--event", "-"),
-			"no context; add it to the event, or use --hub",
+			"no context (422.missing-argument at /context); add it to the event, or use --hub",
+		},
+		{
+			`{"topic":"container.error","context":{"hub_id":5}}`, 1, append(base, "--event", "-"),
+			"hub_id must be a string, not a number (422.invalid-argument at /context/hub_id)\n",
 		},
 		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
 		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},

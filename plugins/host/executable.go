@@ -39,8 +39,7 @@ func Resolve(command []string) (path string, args []string, err error) {
 		path, err := exec.LookPath(program)
 		if err != nil {
 			return "", nil, fmt.Errorf(
-				"the command %q is not in the relay's PATH: install it, or write its path (./%s is relative to the "+
-					"configuration)", program, program,
+				"the command %q is not in PATH: install it, or write its path, such as ./%s", program, program,
 			)
 		}
 		return path, args, nil

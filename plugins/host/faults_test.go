@@ -41,7 +41,7 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 			"", command(filepath.Join(folder, "missing")),
 			[]string{"missing does not exist", "build it"},
 		},
-		"not in PATH":    {"", command("no-such-program-of-ours"), []string{"is not in the relay's PATH"}},
+		"not in PATH":    {"", command("no-such-program-of-ours"), []string{"is not in PATH"}},
 		"not executable": {"", command(plain), []string{"plain is not executable", "chmod"}},
 		"a folder":       {"", command(folder + "/"), []string{"is a directory"}},
 		"no program":     {"", command(script), []string{"is not a program for this machine"}},

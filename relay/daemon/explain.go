@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
@@ -24,7 +25,7 @@ func ReadEvent(cfg *Config, r io.Reader, hub string) (relay.Notification, error)
 	n, decodeErr := ingest.NewDecoder(catalog).Decode(data, ingest.Defaults{Hub: hub, AnyAccount: true})
 	if decodeErr != nil {
 		hint := ""
-		if (decodeErr.Source == "/context" || decodeErr.Source == "/context/hub_id") && hub == "" {
+		if decodeErr.Code == relay.CodeMissingArgument && strings.HasPrefix(decodeErr.Source, "/context") && hub == "" {
 			hint = "; add it to the event, or use --hub"
 		}
 		return relay.Notification{}, fmt.Errorf("the relay would reject the event: %w%s", decodeErr, hint)

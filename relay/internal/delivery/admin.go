@@ -226,8 +226,8 @@ func (s *Service) requireConfigured(ctx context.Context, name string) (*openSink
 	if err := s.requireKnown(ctx, name); err != nil {
 		return nil, err
 	}
-	return nil, relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node: forget it, or "+
-		"add it to the configuration")
+	return nil, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the sink %s is not configured on this node: add it to the "+
+		"configuration, or delete its data with 'hubrelay sinks forget %s'", name, name))
 }
 
 // ForgetSink deletes everything about a sink that is not configured, except its dead letters unless deadLetters is

@@ -54,7 +54,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 		retries: counters("sink_retries_total", "Attempts of this node after the first attempt of a delivery.", "sink"),
 		dropped: counters("sink_dropped_total",
 			"Events and dead letters that this node dropped because of a limit: the backlog, the share of their account, "+
-				"or the memory of Redis.", "sink"),
+				"or the memory of Redis. It does not count what operators drop.", "sink"),
 		deadLetters: counters("sink_dead_letters_total", "Deliveries that became dead letters on this node.", "sink"),
 		batched: counters("sink_batched_events_total",
 			"Events in the sealed batches of this node. Each batch is one delivery.", "sink"),

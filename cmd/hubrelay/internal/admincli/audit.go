@@ -67,7 +67,7 @@ func listAudit(ctx context.Context, std term.Streams, f *adminFlags, request adm
 		return errors.Join(err, visit(list))
 	}, func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
 	if err == nil && isCut && f.IsTable() {
-		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --since to see others\n", request.Limit)
+		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use a larger --limit to see older ones\n", request.Limit)
 	}
 	return err
 }

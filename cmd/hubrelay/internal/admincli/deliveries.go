@@ -110,7 +110,7 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 		return errors.Join(err, visit(list))
 	}, func(list []adminapi.Delivery) error { return printDeliveries(std, list, f.allSinks) }, "no deliveries match")
 	if err == nil && isCut {
-		_, err = fmt.Fprintf(std.Err, "the list ends after %d: use --limit, --state or --since to see others\n", f.limit)
+		_, err = fmt.Fprintf(std.Err, "the list ends after %d: use a larger --limit, or --state, to see others\n", f.limit)
 	}
 	return err
 }
@@ -118,7 +118,7 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 // describeFailure returns the error of a delivery, or why it was dropped.
 func describeFailure(d *adminapi.Delivery) string {
 	if d.State == adminapi.DeliveryDropped {
-		return term.Sanitize(d.Reason)
+		return "dropped: " + term.Sanitize(d.Reason)
 	}
 	return shortError(d.Error)
 }

@@ -118,7 +118,7 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedDigest:
 		return "it is part of an open digest"
 	case adminapi.UnchangedDead:
-		return "it is a dead letter: use 'hubrelay deadletters'"
+		return "it is a dead letter: use 'hubrelay deadletters replay' or 'drop'"
 	case adminapi.UnchangedUnknown:
 		return "Redis was too slow to find it: run the command again"
 	default:

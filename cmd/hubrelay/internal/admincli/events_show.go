@@ -22,7 +22,7 @@ func newEventsShow(std term.Streams) *cobra.Command {
 sink that was configured at that time: the state of its delivery, why it did not get the event, the next attempt, and all
 attempts.
 
-Attempts are numbered from 1 for each delivery, so 'sinks replay' starts again with 1. history in the configuration limits how
+Attempts are numbered from 1 for each delivery, so a replay starts again with 1. history in the configuration limits how
 long attempts are kept. The payload requires the role operator.`,
 		Example: "  hubrelay events show 019aa0c2f4e17b3c00000001\n  hubrelay events show 019aa0c2f4e17b3c00000001 -o json | jq .sinks",
 		Args:    command.ExactNamedArgs(1),

@@ -217,7 +217,7 @@ func printKeys(std term.Streams, list []adminapi.Key) error {
 	for i := range list {
 		k := &list[i]
 		rows = append(rows, newRow(
-			k.Name, k.Origin, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt),
+			k.Name, k.Origin, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.ExpiresAt), term.FormatAgo(k.LastUsedAt),
 			strings.Join(k.Capabilities, ","), strings.Join(k.Topics, ","), strings.Join(k.Networks, ","),
 		))
 	}

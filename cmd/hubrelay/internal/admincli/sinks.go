@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -155,11 +156,19 @@ func sinkProblem(s *adminapi.Sink) string {
 	case s.State == adminapi.SinkDisabled:
 		return "disabled: " + shortError(s.Reason) + "; " + nextStep(s)
 	case s.State == adminapi.SinkDown:
-		return s.Reason + ", next attempt at " + formatTime(s.NextAttemptAt) + "; " + nextStep(s)
+		return s.Reason + ", next attempt " + nextProbeText(s, time.Now()) + "; " + nextStep(s)
 	case s.State == adminapi.SinkThrottled:
 		return s.Reason + ", until " + formatTime(s.NextAttemptAt) + "; " + nextStep(s)
 	}
 	return s.Reason
+}
+
+// nextProbeText describes when the next probe of a sink that is down starts. A probe is an attempt of a delivery that is due.
+func nextProbeText(s *adminapi.Sink, now time.Time) string {
+	if s.NextAttemptAt.After(now) {
+		return "at " + formatTime(s.NextAttemptAt)
+	}
+	return "when a delivery is due"
 }
 
 // nextStep returns what an operator can do about the state of a sink, or "".
@@ -170,7 +179,7 @@ func nextStep(s *adminapi.Sink) string {
 	case s.State == adminapi.SinkDisabled:
 		return "fix the destination, then 'hubrelay sinks resume' enables it"
 	case s.State == adminapi.SinkDown:
-		return "'hubrelay sinks resume' starts an attempt now"
+		return "'hubrelay sinks retry' starts an attempt now"
 	case s.State == adminapi.SinkThrottled:
 		return "'hubrelay sinks resume' ends the pause"
 	}

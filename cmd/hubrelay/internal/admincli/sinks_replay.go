@@ -1,6 +1,7 @@
 package admincli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 func newSinksReplay(std term.Streams) *cobra.Command {
 	var f adminFlags
 	var request adminapi.ReplayRequest
+	var since string
 	var confirmed bool
 	cmd := &cobra.Command{
 		Use:   "replay NAME {--since TIME | --after CURSOR | --id ID…}",
@@ -41,6 +43,13 @@ once.`,
 			if err := command.RejectTogether(cmd, "since", "after"); err != nil {
 				return err
 			}
+			if err := command.FixTimeFlag(cmd, "since", &since); err != nil {
+				return err
+			}
+			if err := command.FixTimeFlag(cmd, "until", &request.Until); err != nil {
+				return err
+			}
+			request.After = cmp.Or(request.After, since)
 			if request.After == "" && len(request.EventIDs) == 0 {
 				return command.NewUsageError(cmd, errors.New("a selection is required: use --since TIME, --after CURSOR or --id ID"))
 			}
@@ -48,7 +57,7 @@ once.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&request.After, "since", "", "only events newer than an age such as 2h, or a time (RFC 3339)")
+	flags.StringVar(&since, "since", "", "only events newer than an age such as 2h, or a time (RFC 3339)")
 	flags.StringVar(&request.After, "after", "", "only events after a cursor")
 	flags.StringVar(&request.Until, "until", "", "only events older than an age such as 2h, or a time (RFC 3339)")
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")

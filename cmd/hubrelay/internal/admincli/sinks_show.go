@@ -48,8 +48,12 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	if !s.StateChangedAt.IsZero() {
 		line("since", fmt.Sprintf("%s (%s ago)", formatTime(s.StateChangedAt), term.FormatAgo(s.StateChangedAt)))
 	}
-	if !s.NextAttemptAt.IsZero() {
-		line("next attempt", nextText(s.NextAttemptAt, time.Now()))
+	switch now := time.Now(); {
+	case s.NextAttemptAt.IsZero():
+	case s.State == adminapi.SinkDown:
+		line("next attempt", nextProbeText(s, now))
+	default:
+		line("next attempt", nextText(s.NextAttemptAt, now))
 	}
 	line("next step", nextStep(s))
 	line("topics", strings.Join(s.Topics, ", "))

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/suggest"
@@ -102,7 +103,18 @@ func NewFlagError(cmd *cobra.Command, err error) error {
 	if args := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(args) > 0 {
 		return RejectUnknown(cmd, args)
 	}
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		if values := flagValues[invalid.GetFlag().Value.Type()]; values != "" {
+			err = fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), values)
+		}
+	}
 	return NewUsageError(cmd, err)
+}
+
+// flagValues describes the values of a flag by its type in pflag.
+var flagValues = map[string]string{
+	"bool": "true or false", "duration": "a duration such as 90s", "int": "a whole number", "uint16": "a number from 0 to 65535",
 }
 
 // ErrReported is returned by commands that have already printed their errors to standard error.
