@@ -244,7 +244,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
 		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks?limit=500"},
 		{"deadletters show billing one", 0, []string{
-			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook",
+			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31.0 ms", "| no such\n", "| hook",
 			`"id": "x"`,
 		}, "GET /api/sinks/billing/deadletters/one"},
 		{"deadletters show billing many", 0, []string{

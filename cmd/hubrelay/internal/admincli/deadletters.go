@@ -185,13 +185,7 @@ func showDeadLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails)
 	line("error", l.Error)
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))
 	for i, a := range l.Attempts {
-		status := "-"
-		if a.Status != 0 {
-			status = strconv.Itoa(a.Status)
-		}
-		text := fmt.Sprintf("%3d  %s  %-9s  %3s  %6.0f ms  %s", i+1, formatTime(a.Time), a.Outcome, status,
-			a.DurationMS, a.Error)
-		b.WriteString(strings.TrimRight(term.Sanitize(text), " ") + "\n")
+		writeAttempt(&b, i+1, &a, a.Error)
 		for text := range strings.Lines(a.Response) {
 			fmt.Fprintf(&b, "     %s %s\n", p.Dim("|"), term.Sanitize(strings.TrimRight(text, "\r\n")))
 		}

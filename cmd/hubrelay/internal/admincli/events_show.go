@@ -108,17 +108,23 @@ func writeEventSink(b *strings.Builder, p term.Palette, s *adminapi.EventSink) {
 		attempts = attempts[hidden:]
 	}
 	for _, a := range attempts {
-		status := "-"
-		if a.Status != 0 {
-			status = strconv.Itoa(a.Status)
-		}
-		text := fmt.Sprintf("  %s  #%-3d %-9s  %3s  %8.1f ms  %s  %s", a.Time.UTC().Format(timeWithMilliseconds), a.Number, a.Outcome,
-			status, a.DurationMS, a.Node, a.Error)
+		text := a.Node + "  " + a.Error
 		if a.DeliveryID != "" {
 			text += "  (in delivery " + a.DeliveryID + ")"
 		}
-		b.WriteString(strings.TrimRight(term.Sanitize(text), " ") + "\n")
+		writeAttempt(b, a.Number, &adminapi.Attempt{Time: a.Time, Outcome: a.Outcome, Status: a.Status, DurationMS: a.DurationMS}, text)
 	}
+}
+
+// writeAttempt writes the line of an attempt, which ends with text.
+func writeAttempt(b *strings.Builder, number int, a *adminapi.Attempt, text string) {
+	status := "-"
+	if a.Status != 0 {
+		status = strconv.Itoa(a.Status)
+	}
+	line := fmt.Sprintf("  %s  #%-3d %-9s  %3s  %8.1f ms  %s", a.Time.UTC().Format(timeWithMilliseconds), number, a.Outcome, status,
+		a.DurationMS, text)
+	b.WriteString(strings.TrimRight(term.Sanitize(line), " ") + "\n")
 }
 
 // paintState colors a text about a delivery by its state.
