@@ -57,6 +57,9 @@ func TestAudit(t *testing.T) {
 	if _, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "1h", "--admin", d.Admin); code != 0 {
 		t.Fatalf("replay: %d %s", code, errOut)
 	}
+	if _, _, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "foo", "--admin", d.Admin); code != 1 {
+		t.Errorf("a replay after an invalid cursor ended with %d, want 1", code)
+	}
 	c.keys = `    - {name: added, key: another-secret-0123456789, hubs: [hub-1]}`
 	c.sinks += webhookSink("second", hooks.url+"/", "")
 	d.reconfigure(t, file, c, 1)
@@ -108,9 +111,10 @@ func TestAudit(t *testing.T) {
 			return nil
 		})
 	}
-	if list := find("--action sinks.replay"); len(list) != 1 ||
-		!strings.Contains(fmt.Sprint(list[0]["detail"]), "0 replayed, 0 skipped") {
-		t.Errorf("got %v, want one replay with its counts", list)
+	if list := find("--action sinks.replay"); len(list) != 2 ||
+		!strings.Contains(fmt.Sprint(list[0]["detail"]), "after foo; after is neither the cursor of a stream") ||
+		!strings.Contains(fmt.Sprint(list[1]["detail"]), "0 replayed, 0 skipped") {
+		t.Errorf("got %v, want a failed replay with its error, and one with its counts", list)
 	}
 	if n := len(find("--action authenticate --limit 1000")); n != rejected {
 		t.Errorf("%d failures are recorded, want the %d that were status 401", n, rejected)

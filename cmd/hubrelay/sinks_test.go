@@ -462,7 +462,7 @@ func TestExplainCommand(t *testing.T) {
 			"hub_id must be a string, not a number (422.invalid-argument at /context/hub_id)\n",
 		},
 		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
-		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},
+		{"", 1, append(base, "--event", dir+"/nothing.json"), "--event: open "},
 		{"", 2, base, "--event"},
 		{"", 2, []string{"sinks", "explain", "--event", "-"}, "-c FILE"},
 	} {

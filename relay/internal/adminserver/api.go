@@ -238,9 +238,8 @@ func (h *apiHandler) serve(
 	if err != nil {
 		public := h.clientError(r, err)
 		httpserver.WriteError(w, r, public)
-		if detail := auditDetail(r); *detail == "" {
-			*detail = public.Detail
-		}
+		detail := auditDetail(r)
+		*detail = strings.TrimPrefix(*detail+"; "+public.Detail, "; ")
 		return string(public.Code)
 	}
 	return h.writeResponse(w, r, body)

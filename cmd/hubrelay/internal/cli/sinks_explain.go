@@ -96,7 +96,7 @@ func readEvent(std term.Streams, cfg *daemon.Config, f *explainFlags) (relay.Not
 	}
 	file, err := os.Open(f.event)
 	if err != nil {
-		return relay.Notification{}, err
+		return relay.Notification{}, fmt.Errorf("--event: %w", err)
 	}
 	defer func() { _ = file.Close() }()
 	return daemon.ReadEvent(cfg, file, f.hub)
