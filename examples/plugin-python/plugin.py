@@ -57,7 +57,7 @@ class Sink(sink_pb2_grpc.SinkServicer):
         return sink_pb2.ValidateResponse()
 
     def Deliver(self, requests, context):
-        yield sink_pb2.DeliverResponse(credits=100)  # maximum number of pending deliveries
+        yield sink_pb2.DeliverResponse(credits=1)  # one delivery at a time; more would wait here while their time passes
         for request in requests:
             for d in request.deliveries:
                 ack = sink_pb2.Ack(delivery_id=d.id, attempt=d.attempt, outcome=sink_pb2.OUTCOME_OK)

@@ -235,7 +235,7 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 func (s *deliveryStream) reportConcurrency() {
 	n := s.running + s.credits
 	if s.failErr != nil {
-		n = 1 // until the next run
+		n = 0 // until the next run
 	}
 	if n != s.reported {
 		s.reported = n

@@ -46,7 +46,8 @@ type Options struct {
 	// StartupTimeout is the maximum time from the start until the plugin is ready.
 	StartupTimeout time.Duration
 	// HangTimeout is the time after the end of an attempt within which the plugin must respond to any attempt. Otherwise it
-	// is killed, also if attempts without a response since then occupy half of it. For a driver it is the time within which a
+	// is killed, also if attempts without a response since then occupy half of it, or if it has acknowledged everything and grants no
+	// credit for that time. For a driver it is the time within which a
 	// migration must stop.
 	HangTimeout time.Duration
 	// MemoryLimit limits the memory that the process may allocate, in bytes, if the system supports it. Zero means no

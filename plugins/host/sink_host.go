@@ -33,7 +33,8 @@ func New(o Options) (*Host, error) {
 }
 
 // ReportConcurrency lets the host call report with the number of attempts that the plugin can make at once: those in progress and
-// its credits. It is 1 while the plugin does not run. It must be called before Start and Deliver.
+// its credits. It is 0 while the plugin starts or waits for its next start, and 1 if only a delivery starts it. ReportConcurrency must
+// be called before Start and Deliver.
 func (h *Host) ReportConcurrency(report func(n int)) {
 	h.o.reportConcurrency = report
 	report(1)
@@ -43,7 +44,6 @@ func (h *Host) ReportConcurrency(report func(n int)) {
 // error is marked by [relay.Postpone], because one account can crash it for all. An error marked by [relay.Gone] means that it
 // has crashed too often.
 func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
-	began := time.Now()
 	s, err := h.currentSession(ctx)
 	var gaveUp *gaveUpError
 	var notRunning *notRunningError
@@ -54,9 +54,6 @@ func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 		return relay.Postpone(err, time.Until(notRunning.Next))
 	case err != nil:
 		return relay.Postpone(err, 0)
-	}
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < time.Since(began) {
-		return relay.Postpone(errors.New("the plugin started too late for this attempt"), 0)
 	}
 	stream, ok := s.calls.(*deliveryStream)
 	if !ok {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -136,34 +136,33 @@ func TestHost_LogsPluginOutput(t *testing.T) {
 	}
 }
 
-// A plugin that starts late leaves too little time for an attempt, which then does not count.
-func TestHost_PostponesAfterLateStart(t *testing.T) {
+// Deliveries wait while a plugin starts again, and one delivery restarts a plugin that has crashed too often.
+func TestHost_ReportsConcurrency(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
-		startup       time.Duration
-		wantPostponed bool
-	}{{900 * time.Millisecond, false}, {1100 * time.Millisecond, true}} {
-		synctest.Test(t, func(t *testing.T) {
-			h, err := New(Options{Name: "s", Command: []string{"s"}})
-			if err != nil {
-				t.Fatal(err)
+	const several = 2
+	r := newRig(t, "sdk", func(o *Options) { o.MaxCrashes = 1 })
+	var mu sync.Mutex
+	var reported []int // without repetitions
+	r.ReportConcurrency(func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		reported = slices.Compact(append(reported, min(n, several)))
+	})
+	check := func(when string, want ...int) {
+		t.Helper()
+		testkit.Eventually(t, when, func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if !slices.Equal(reported, want) {
+				return fmt.Errorf("got %v, want %v", reported, want)
 			}
-			h.started, h.status = true, Status{State: StateStarting}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-			defer cancel()
-			result := make(chan error, 1)
-			go func() { result <- h.Deliver(ctx, one("a", 1, "ok")) }()
-			time.Sleep(test.startup)
-			stream := newStream(nil, func() {}, &h.o)
-			h.set(Status{State: StateRunning}, &pluginSession{calls: stream})
-			synctest.Wait()
-			if _, isQueued := stream.pending[attemptKey{"a", 1}]; isQueued == test.wantPostponed {
-				t.Errorf("start after %s: the attempt is queued: %t", test.startup, isQueued)
-			}
-			cancel()
-			if err := <-result; !relay.IsPostponed(err) {
-				t.Errorf("start after %s: got error %v, want a postponed delivery", test.startup, err)
-			}
+			return nil
 		})
 	}
+	r.mustDeliver("a")
+	wants(t, r.deliver("b", 1, "die", time.Minute), relay.OutcomeRetry)
+	r.mustDeliver("c")
+	check("a restart", 1, 0, several, 0, several)
+	wants(t, r.deliver("d", 1, "die", time.Minute), relay.OutcomeRetry)
+	check("too many crashes", 1, 0, several, 0, several, 0, 1)
 }

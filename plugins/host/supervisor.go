@@ -86,7 +86,7 @@ func (sv *supervisor) Start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	sv.started, sv.stop = true, stop
-	sv.status = Status{State: StateStarting}
+	sv.setLocked(Status{State: StateStarting}, nil)
 	go func() {
 		defer close(sv.done)
 		sv.keepRunning(ctx)
@@ -183,9 +183,20 @@ func (sv *supervisor) Close() error {
 func (sv *supervisor) set(s Status, current *pluginSession) {
 	sv.mu.Lock()
 	defer sv.mu.Unlock()
+	sv.setLocked(s, current)
+}
+
+func (sv *supervisor) setLocked(s Status, current *pluginSession) {
 	sv.status, sv.current = s, current
-	if s.State == StateGaveUp {
+	switch s.State {
+	case StateRunning: // its calls report it
+	case StateStarting, StateFailed:
+		sv.o.reportConcurrency(0)
+	case StateGaveUp:
 		sv.gaveUp = time.Now()
+		sv.o.reportConcurrency(1) // the next call starts the plugin
+	case StateIdle, StateClosed:
+		sv.o.reportConcurrency(1)
 	}
 	close(sv.changed)
 	sv.changed = make(chan struct{})
@@ -200,11 +211,11 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if took > sv.o.MaxBackoff {
-			pause.Reset() // it ran for a while
-		}
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
+		if took > sv.o.MaxBackoff || crashed && ended.event == EventHung {
+			pause.Reset() // it ran for a while
+		}
 		if crashed {
 			sv.o.Observe(ended.event)
 		} else {

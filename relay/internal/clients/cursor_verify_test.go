@@ -49,7 +49,7 @@ func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 			h.Broadcast(Batch{Partition: p, Notifications: []relay.Notification{{Cursor: "105-0"}}})
 			at[p].MS = 102
 		}
-		c := &connection{server: h, feed: h.mergedFeed, fd: -1, writing: true}
+		c := &connection{server: h, feed: h.mergedFeed, fd: -1, writing: true, lease: &connectionLease{}}
 		r, problem := h.newReplay(t.Context(), c, &Subscription{After: string(testCursors.Append(nil, partitions, 0, at))})
 		if problem != nil {
 			t.Fatal(problem)

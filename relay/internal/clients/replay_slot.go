@@ -1,8 +1,9 @@
 package clients
 
 import (
-	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/clients/turns"
 )
 
 const (
@@ -17,45 +18,24 @@ const (
 type replaySlot struct {
 	startedAt time.Time
 	worked    time.Duration // since the last pause
-	owner     *ownerReplays
+	owner     string
 }
 
-// replaySlots gives the slots in turn to accounts, and to keys without one, so the replays of an owner cannot delay others for long.
-type replaySlots struct {
-	free chan *replaySlot
-
-	mu     sync.Mutex
-	owners map[string]*ownerReplays
-}
-
-// ownerReplays are the replays of one owner that have or want a slot.
-type ownerReplays struct {
-	name  string
-	turns chan struct{} // limits those that wait for a free slot to the number of slots
-	count int
-}
+// replaySlots gives the slots in turn to accounts, and to keys without one.
+type replaySlots struct{ slots *turns.Slots[*replaySlot] }
 
 func newReplaySlots(n int) *replaySlots {
-	s := &replaySlots{free: make(chan *replaySlot, n), owners: make(map[string]*ownerReplays)}
-	for range n {
-		s.free <- &replaySlot{}
+	list := make([]*replaySlot, n)
+	for i := range list {
+		list[i] = &replaySlot{}
 	}
-	return s
+	return &replaySlots{turns.New(list...)}
 }
 
 // acquire waits for a slot, which must be released.
 func (s *replaySlots) acquire(owner string) *replaySlot {
-	s.mu.Lock()
-	o := s.owners[owner]
-	if o == nil {
-		o = &ownerReplays{name: owner, turns: make(chan struct{}, cap(s.free))}
-		s.owners[owner] = o
-	}
-	o.count++
-	s.mu.Unlock()
-	o.turns <- struct{}{}
-	t := <-s.free
-	t.startedAt, t.owner = time.Now(), o
+	t := s.slots.Acquire(owner)
+	t.startedAt, t.owner = time.Now(), owner
 	return t
 }
 
@@ -65,12 +45,5 @@ func (s *replaySlots) release(t *replaySlot) {
 		t.worked = 0
 		time.Sleep(replayPause)
 	}
-	o := t.owner
-	s.free <- t
-	<-o.turns
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if o.count--; o.count == 0 {
-		delete(s.owners, o.name)
-	}
+	s.slots.Release(t.owner, t)
 }

@@ -1,5 +1,5 @@
 // Package logcache reads segments of the log for replays. Replays that need the same part of the log share one read and
-// the result, and the number of concurrent reads is limited.
+// the result, and the number of concurrent reads is limited. Owners of replays take turns, because reads are the slowest part.
 //
 // It does not know connections. Package hub decides what a client may see.
 package logcache
@@ -17,6 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clients/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/clients/turns"
 )
 
 const (
@@ -79,7 +80,7 @@ func (s *Segment) EntriesAfter(at streamid.Position) ([]Entry, streamid.Position
 type Cache struct {
 	source   Log
 	maxBytes int // of all segments
-	slots    chan struct{}
+	slots    *turns.Slots[struct{}]
 	flights  singleflight.Group
 
 	mu            sync.Mutex
@@ -105,15 +106,16 @@ type readResult struct {
 // New returns a cache that keeps at most maxBytes of segments. A nil log is empty: every read fails.
 func New(log Log, maxBytes int) *Cache {
 	return &Cache{
-		source: log, maxBytes: maxBytes, slots: make(chan struct{}, maxConcurrentReads), epochs: make(map[int]int),
+		source: log, maxBytes: maxBytes, slots: turns.New(make([]struct{}, maxConcurrentReads)...), epochs: make(map[int]int),
 	}
 }
 
 var errNoLog = errors.New("read log: no log configured")
 
 // ReadFrom returns a segment that contains a position, and the position as stored in the log. If entries after the
-// position were lost, it returns lost, a segment that starts later, and the start of that segment.
-func (c *Cache) ReadFrom(ctx context.Context, partition int, position streamid.Position) (
+// position were lost, it returns lost, a segment that starts later, and the start of that segment. owner is the owner of the
+// replay.
+func (c *Cache) ReadFrom(ctx context.Context, owner string, partition int, position streamid.Position) (
 	s *Segment, at streamid.Position, lost bool, err error,
 ) {
 	key := readKey{partition, position}
@@ -124,9 +126,8 @@ func (c *Cache) ReadFrom(ctx context.Context, partition int, position streamid.P
 	}
 	epoch := c.epochs[partition]
 	c.mu.Unlock()
-	shared, err, _ := c.flights.Do(flightKey(key, epoch), func() (any, error) {
-		c.slots <- struct{}{}
-		defer func() { <-c.slots }()
+	shared, err, _ := c.flights.Do(flightKey(owner, key, epoch), func() (any, error) {
+		defer c.slots.Release(owner, c.slots.Acquire(owner))
 		r, err := c.read(ctx, key)
 		if err != nil {
 			return r, err
@@ -142,18 +143,20 @@ func (c *Cache) ReadFrom(ctx context.Context, partition int, position streamid.P
 	return r.segment, r.at, r.lost, err
 }
 
-// flightKey includes the epoch, so a read that started before an invalidation serves no later caller.
-func flightKey(key readKey, epoch int) string {
+// flightKey includes the epoch, so a read that started before an invalidation serves no later caller, and the owner, because the read
+// waits for a turn of its owner. The read of one owner finds the segment of another in the cache.
+func flightKey(owner string, key readKey, epoch int) string {
 	text := append(strconv.AppendInt(nil, int64(key.partition), 10), ' ')
 	text = append(strconv.AppendInt(text, int64(epoch), 10), ' ')
 	text = append(strconv.AppendUint(text, key.at.MS, 10), '-')
 	text = append(strconv.AppendUint(text, key.at.Seq, 10), ' ')
-	return string(strconv.AppendUint(text, uint64(key.at.IDHash), 10))
+	text = append(strconv.AppendUint(text, uint64(key.at.IDHash), 10), ' ')
+	return string(append(text, owner...))
 }
 
 // Verify reports whether all entries after a position exist, with the same results as ReadFrom. Clients can invent
 // cursors that need one verification per partition, so it reads a single entry.
-func (c *Cache) Verify(ctx context.Context, partition int, position streamid.Position) (
+func (c *Cache) Verify(ctx context.Context, owner string, partition int, position streamid.Position) (
 	at streamid.Position, lost bool, err error,
 ) {
 	c.mu.Lock()
@@ -165,9 +168,8 @@ func (c *Cache) Verify(ctx context.Context, partition int, position streamid.Pos
 	if c.source == nil {
 		return at, false, errNoLog
 	}
-	c.slots <- struct{}{}
+	defer c.slots.Release(owner, c.slots.Acquire(owner))
 	at, lost, _, err = c.source.ReadFrom(ctx, partition, position, 1)
-	<-c.slots
 	return at, lost, err
 }
 

@@ -2,7 +2,11 @@ package logcache
 
 import (
 	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
@@ -47,7 +51,7 @@ func TestInvalidate_DetachesReadsInFlight(t *testing.T) {
 	ask := func(partition int) <-chan bool {
 		lost := make(chan bool, 1)
 		go func() {
-			_, _, gone, err := h.ReadFrom(t.Context(), partition, streamid.Position{MS: 1})
+			_, _, gone, err := h.ReadFrom(t.Context(), "owner", partition, streamid.Position{MS: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -76,4 +80,57 @@ func TestInvalidate_DetachesReadsInFlight(t *testing.T) {
 	if <-ask(1) { // without a read
 		t.Error("a segment of another partition was removed")
 	}
+}
+
+// slowLog is a log of which each read takes a millisecond and finds one entry.
+type slowLog struct{ reads atomic.Int32 }
+
+func (l *slowLog) ReadFrom(_ context.Context, _ int, after streamid.Position, _ int) (
+	streamid.Position, bool, []relay.Notification, error,
+) {
+	time.Sleep(time.Millisecond)
+	l.reads.Add(1)
+	return after, false, []relay.Notification{{Cursor: fmt.Sprintf("%d-0", after.MS+1), Data: []byte("{}")}}, nil
+}
+
+// Many replays of one owner, at different positions, delay a replay of another owner by a few reads only, also if it needs the same
+// position.
+func TestCache_OwnersTakeTurns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &slowLog{}
+		c := New(log, 1) // keeps nothing
+		var replays sync.WaitGroup
+		for i := range uint64(1000) {
+			replays.Go(func() {
+				if _, _, _, err := c.ReadFrom(t.Context(), "many", 0, streamid.Position{MS: 10 * i}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		synctest.Wait()
+		for _, read := range []func(owner string) error{
+			func(owner string) error {
+				_, _, _, err := c.ReadFrom(t.Context(), owner, 0, streamid.Position{MS: 1})
+				return err
+			},
+			func(owner string) error {
+				_, _, _, err := c.ReadFrom(t.Context(), owner, 0, streamid.Position{MS: 9990})
+				return err
+			},
+			func(owner string) error {
+				_, _, err := c.Verify(t.Context(), owner, 0, streamid.Position{MS: 2})
+				return err
+			},
+		} {
+			before := log.reads.Load()
+			if err := read("one"); err != nil {
+				t.Fatal(err)
+			}
+			if n := log.reads.Load() - before; n > 3*maxConcurrentReads {
+				t.Errorf("%d reads ended in the meantime, want at most %d", n, 3*maxConcurrentReads)
+			}
+		}
+		replays.Wait()
+	})
 }

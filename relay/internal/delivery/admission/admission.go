@@ -108,11 +108,13 @@ func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 				continue // the state has changed
 			}
 		}
-		if err := a.slots.acquireSlot(ctx); err != nil {
+		var err error
+		if p.hasSlot, err = a.slots.acquireSlot(ctx, a.stopping, changed); err != nil {
 			p.Cancel()
 			return err
+		} else if !p.hasSlot {
+			continue // the state has changed
 		}
-		p.hasSlot = true
 		if off, _ := a.state.Off(); !off && !a.backlog.isFull() && p.Enter() {
 			return nil
 		}

@@ -53,7 +53,7 @@ func TestAdmission_ReturnsTokensOfCanceledAcquires(t *testing.T) {
 	a, client := newTestAdmission(t, func(o *Options) { o.Burst = 5 })
 	ctx, cancel := context.WithCancel(t.Context())
 	for range a.slots.size {
-		if err := a.slots.acquireSlot(ctx); err != nil {
+		if err := takeSlot(ctx, a.slots); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -36,20 +36,24 @@ func (s *semaphore) resize(size int) {
 	}
 }
 
-// acquireSlot waits for a slot.
-func (s *semaphore) acquireSlot(ctx context.Context) error {
+// acquireSlot waits for a slot. It returns false when changed is closed, and an error when ctx or stopping ends.
+func (s *semaphore) acquireSlot(ctx, stopping context.Context, changed <-chan struct{}) (acquired bool, err error) {
 	s.mu.Lock()
 	if s.free > 0 && len(s.queue.tickets) == 0 {
 		s.free--
 		s.mu.Unlock()
-		return nil
+		return true, nil
 	}
 	ticket := s.queue.addTicket()
 	s.mu.Unlock()
 	select {
 	case <-ticket:
-		return nil
+		return true, nil
+	case <-changed:
 	case <-ctx.Done():
+		err = ctx.Err()
+	case <-stopping.Done():
+		err = stopping.Err()
 	}
 	s.mu.Lock()
 	removed := s.queue.removeTicket(ticket)
@@ -57,7 +61,7 @@ func (s *semaphore) acquireSlot(ctx context.Context) error {
 	if !removed {
 		s.releaseSlots(1)
 	}
-	return ctx.Err()
+	return false, err
 }
 
 // reserveSlots takes up to n slots for retries without waiting.

@@ -7,6 +7,12 @@ import (
 	"testing/synctest"
 )
 
+// takeSlot waits for a slot until ctx ends.
+func takeSlot(ctx context.Context, s *semaphore) error {
+	_, err := s.acquireSlot(ctx, context.Background(), nil)
+	return err
+}
+
 func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
 	t.Parallel()
 	readied := 0
@@ -19,7 +25,7 @@ func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
 	served := make(chan int, 4)
 	for i := range 4 {
 		go func() {
-			if s.acquireSlot(context.Background()) == nil {
+			if takeSlot(context.Background(), s) == nil {
 				served <- i
 			}
 		}()
@@ -51,12 +57,12 @@ func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
 func TestSemaphore_CanceledAcquire(t *testing.T) {
 	t.Parallel()
 	s := newSemaphore(1, func() {})
-	if err := s.acquireSlot(context.Background()); err != nil {
+	if err := takeSlot(context.Background(), s); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.acquireSlot(ctx); err == nil {
+	if err := takeSlot(ctx, s); err == nil {
 		t.Error("acquireSlot() = nil while the slot is taken")
 	}
 	s.releaseSlots(1)
@@ -69,7 +75,7 @@ func TestSemaphore_ReservesAtMostHalf(t *testing.T) {
 	t.Parallel()
 	s := newSemaphore(4, func() {})
 	for range 4 {
-		if err := s.acquireSlot(context.Background()); err != nil {
+		if err := takeSlot(context.Background(), s); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,7 +94,7 @@ func TestSemaphore_Resize(t *testing.T) {
 		var running atomic.Int64
 		acquire := func() {
 			go func() {
-				if s.acquireSlot(t.Context()) == nil {
+				if takeSlot(t.Context(), s) == nil {
 					running.Add(1)
 				}
 			}()
@@ -137,5 +143,26 @@ func TestSemaphore_ResizeWakesRetries(t *testing.T) {
 	s.resize(1)
 	if got := s.reserveSlots(2); woken != 1 || got != 1 {
 		t.Errorf("got %d wakeups and %d slots, want 1 and 1", woken, got)
+	}
+}
+
+// The wait for a slot ends when the state changes and when the sink stops. It takes no slot then.
+func TestSemaphore_WaitEnds(t *testing.T) {
+	t.Parallel()
+	s := newSemaphore(1, func() {})
+	s.resize(0)
+	changed := make(chan struct{})
+	close(changed)
+	if acquired, err := s.acquireSlot(t.Context(), context.Background(), changed); acquired || err != nil {
+		t.Errorf("changed: got %t and %v, want no slot and no error", acquired, err)
+	}
+	stopping, stop := context.WithCancel(t.Context())
+	stop()
+	if acquired, err := s.acquireSlot(t.Context(), stopping, nil); acquired || err == nil {
+		t.Errorf("stopped: got %t and %v, want an error", acquired, err)
+	}
+	s.resize(1)
+	if s.free != 1 || len(s.queue.tickets) != 0 {
+		t.Errorf("got %d free slots and %d tickets, want 1 and 0", s.free, len(s.queue.tickets))
 	}
 }

@@ -44,13 +44,13 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 }
 
 // countsAttempt reports whether the outcome of an attempt says something about the destination. One that this node has
-// aborted does not.
+// aborted does not, and neither one that sent nothing.
 func countsAttempt(ctx context.Context, err error) bool {
 	if err == nil {
 		return true
 	}
 	outcome, _ := relay.Classify(err)
-	return outcome != relay.OutcomeRetry || ctx.Err() == nil
+	return outcome != relay.OutcomeRetry || ctx.Err() == nil && !relay.IsPostponed(err)
 }
 
 // attemptStage makes one attempt.
@@ -69,10 +69,9 @@ func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 	endedAt := o.Now()
 	it.Duration = endedAt.Sub(it.StartedAt)
 	switch {
-	case !countsAttempt(ctx, err):
-	case relay.IsPostponed(err): // the sink sent nothing
+	case relay.IsPostponed(err) && ctx.Err() == nil: // the sink sent nothing
 		s.stats.recordFailure(attemptFailure{err, endedAt})
-	default:
+	case countsAttempt(ctx, err):
 		failure := ""
 		if err != nil {
 			failure = attempt.FailureReason(err)

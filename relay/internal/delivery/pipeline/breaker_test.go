@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -320,5 +321,22 @@ func TestBreaker_WaitEnds(t *testing.T) {
 				t.Errorf("Handle = %v after %d attempts, want %v after none", err, sink.attempts("held"), c.want)
 			}
 		})
+	}
+}
+
+// A sink that cannot make attempts, for example because its plugin starts again, says nothing about the destination, so the accounts
+// whose deliveries were postponed do not lose their probes.
+func TestBreaker_IgnoresPostponedDeliveries(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(relay.Postpone(errors.New("the plugin is not running"), time.Hour))}
+	p := e.pipeline(sink, nil)
+	for i := range 2 * admission.FailureThreshold {
+		if err := p.Handle(t.Context(), delivery(strconv.Itoa(i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() || len(hold.FailingAccounts) > 0 {
+		t.Errorf("got %+v, want a closed circuit breaker", hold)
 	}
 }
