@@ -267,7 +267,7 @@ func TestCannotStart(t *testing.T) {
 		word   string
 		warns  string
 	}{
-		{Config{Command: []string{"no-such-program"}}, "is not in the relay's PATH", "command"},
+		{Config{Command: []string{"no-such-program"}}, "is not in PATH", "command"},
 		{Config{Command: []string{"./missing"}}, dir + "/missing does not exist", "command"},
 		{Config{Command: []string{dir}}, "is a directory", "command"},
 		{Config{Command: []string{file("plain", "x", 0o600)}}, "chmod +x", "command"},
