@@ -310,20 +310,20 @@ func (s *deliveryStream) hangError(now time.Time) error {
 	before := now.Add(-s.o.HangTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	running, overdue := 0, 0
+	sent, overdue := 0, 0
 	for _, c := range s.pending {
 		if !c.sent {
 			continue
 		}
-		running++
+		sent++
 		if !c.deadline.IsZero() && c.deadline.Before(before) {
 			overdue++
 		}
 	}
-	if running+s.credits == 0 && s.lastAck.Before(before) {
+	if sent+s.credits == 0 && s.lastAck.Before(before) {
 		return fmt.Errorf("the plugin granted no credit within %s after its last ack and was killed (hang_timeout)", s.o.HangTimeout)
 	}
-	if overdue == 0 || s.lastAck.After(before) && 2*overdue < running+s.credits {
+	if overdue == 0 || s.lastAck.After(before) && 2*overdue < sent+s.credits {
 		return nil
 	}
 	return fmt.Errorf("the plugin did not respond to %d attempts for %s after their timeout and was killed (hang_timeout)",

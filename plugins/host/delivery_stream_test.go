@@ -43,8 +43,8 @@ func TestDeliveryStream_UnsentDoesNotCount(t *testing.T) {
 	})
 }
 
-// The stream reports how many attempts the plugin can make at once. An attempt without a response occupies the plugin, although
-// nobody waits for it any longer.
+// The stream reports how many attempts the plugin can make at once. An attempt without a response occupies the plugin, also after
+// its time limit.
 func TestDeliveryStream_ReportsConcurrency(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

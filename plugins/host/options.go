@@ -47,8 +47,7 @@ type Options struct {
 	StartupTimeout time.Duration
 	// HangTimeout is the time after the end of an attempt within which the plugin must respond to any attempt. Otherwise it
 	// is killed, also if attempts without a response since then occupy half of it, or if it has acknowledged everything and grants no
-	// credit for that time. For a driver it is the time within which a
-	// migration must stop.
+	// credit for that time. For a driver it is the time within which a migration must stop.
 	HangTimeout time.Duration
 	// MemoryLimit limits the memory that the process may allocate, in bytes, if the system supports it. Zero means no
 	// limit. It also applies to each process that the plugin starts.

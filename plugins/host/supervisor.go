@@ -186,17 +186,18 @@ func (sv *supervisor) set(s Status, current *pluginSession) {
 	sv.setLocked(s, current)
 }
 
+// setLocked is set for a caller that holds mu.
 func (sv *supervisor) setLocked(s Status, current *pluginSession) {
 	sv.status, sv.current = s, current
-	switch s.State {
-	case StateRunning: // its calls report it
-	case StateStarting, StateFailed:
-		sv.o.reportConcurrency(0)
-	case StateGaveUp:
+	if s.State == StateGaveUp {
 		sv.gaveUp = time.Now()
+	}
+	switch s.State {
+	case StateRunning: // the session reports its own
+	case StateIdle, StateGaveUp:
 		sv.o.reportConcurrency(1) // the next call starts the plugin
-	case StateIdle, StateClosed:
-		sv.o.reportConcurrency(1)
+	case StateStarting, StateFailed, StateClosed:
+		sv.o.reportConcurrency(0)
 	}
 	close(sv.changed)
 	sv.changed = make(chan struct{})

@@ -117,10 +117,13 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 
 // describeFailure returns the error of a delivery, or why it was dropped.
 func describeFailure(d *adminapi.Delivery) string {
-	if d.State == adminapi.DeliveryDropped {
-		return "dropped: " + term.Sanitize(d.Reason)
+	switch {
+	case d.State != adminapi.DeliveryDropped:
+		return shortError(d.Error)
+	case d.Reason == "operator":
+		return "dropped by an operator"
 	}
-	return shortError(d.Error)
+	return "dropped: " + term.Sanitize(d.Reason)
 }
 
 func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) error {

@@ -86,7 +86,7 @@ func TestSemaphore_ReservesAtMostHalf(t *testing.T) {
 	}
 }
 
-// Fewer slots apply when attempts end. More slots are granted at once, to those that wait first.
+// Fewer slots apply when attempts end. More slots are granted at once.
 func TestSemaphore_Resize(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -43,8 +43,8 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 	return err
 }
 
-// countsAttempt reports whether the outcome of an attempt says something about the destination. One that this node has
-// aborted does not, and neither one that sent nothing.
+// countsAttempt reports whether the outcome of an attempt says something about the destination. An attempt that this node has
+// aborted does not, nor one that sent nothing.
 func countsAttempt(ctx context.Context, err error) bool {
 	if err == nil {
 		return true
