@@ -471,7 +471,7 @@ func TestSinkAdmin_PauseAndForgetSurviveRestarts(t *testing.T) {
 	}
 	r.call(409, "POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
 	r.call(409, "POST", "/api/sinks/one/pause", "")
-	if got := fmt.Sprint(r.call(409, "POST", "/api/sinks/one/resume", "")); !strings.Contains(got, "forget it") {
+	if got := fmt.Sprint(r.call(409, "POST", "/api/sinks/one/resume", "")); !strings.Contains(got, "'hubrelay sinks forget one'") {
 		t.Errorf("resume of a removed sink: got %s", got)
 	}
 	r.call(200, "GET", "/api/sinks/one/deadletters", "")

@@ -31,6 +31,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcemanager"
 	"github.com/hubrelay/hubrelay/relay/internal/status"
 )
 
@@ -193,7 +194,10 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		return err
 	}
 
-	sources := d.newSources(s, notices, identity.RelayID, node.Name)
+	sources := sourcemanager.New(d.cfg.Sources, sourcemanager.Options{
+		Store: guardedSources{s.sources, s}, Stored: s.sources, Leases: s.leases, Notices: notices, Decoder: d.newDecoder(),
+		Metrics: d.metrics, Log: d.log, Version: d.options.Version, RelayID: identity.RelayID, Node: node.Name,
+	})
 	events := history.NewSearcher(s.log, s.keys)
 	host, _ := os.Hostname() // for operators only
 	reporter := status.NewReporter(status.Options{
@@ -203,7 +207,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		ActiveSinks:   deliveries.ActiveSinks, ActiveSinksChanged: deliveries.ActiveSinksChanged(),
 	})
 	group.Start(ctx, "node status", reporter.Run)
-	group.Start(ctx, "sources", sources.run)
+	group.Start(ctx, "sources", sources.Run)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: sinks{deliveries, reporter}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,

@@ -13,6 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcemanager"
 )
 
 // registerRetry is the delay before the registration of new sinks is tried again after an error of Redis.
@@ -43,7 +44,7 @@ type reloader struct {
 	*Daemon
 	clients    *clients.Server
 	deliveries *delivery.Service
-	sources    *sourceManager
+	sources    *sourcemanager.Manager
 
 	accepted *config.Config      // the latest accepted one; only reloadConfig uses it
 	applied  *config.Config      // the last one that was applied to the sinks; only applySinks uses it
@@ -53,7 +54,8 @@ type reloader struct {
 // startReload starts to apply changes of the configuration. Keys, log level and sources change immediately. Sinks follow
 // in a component that stops with them, because running attempts may delay a change.
 func (d *Daemon) startReload(
-	ctx context.Context, group *lifecycle.Group, streams *clients.Server, deliveries *delivery.Service, sources *sourceManager,
+	ctx context.Context, group *lifecycle.Group, streams *clients.Server, deliveries *delivery.Service,
+	sources *sourcemanager.Manager,
 ) {
 	r := &reloader{
 		Daemon: d, clients: streams, deliveries: deliveries, sources: sources,
@@ -98,7 +100,7 @@ func (r *reloader) reloadConfig(ctx context.Context) error {
 	}
 	r.clients.RecheckKeys()
 	r.options.Reload.SetLogLevel(cfg.Log.Level)
-	r.sources.setDesired(cfg.Sources)
+	r.sources.SetConfigured(cfg.Sources)
 	r.reloads.MarkAccepted()
 	r.recordReload(r.accepted, cfg)
 	r.addConfig(cfg)

@@ -1,4 +1,5 @@
-package daemon
+// Package sourcemanager runs the sources of a node, follows changes of the configuration, and describes the sources for operators.
+package sourcemanager
 
 import (
 	"cmp"
@@ -19,18 +20,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
+	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
-// sourceManager runs the sources of this node. Another node may hold the lease of a source; then the source waits.
-type sourceManager struct {
-	stores  *stores
-	notices *notice.Publisher
-	decoder *ingest.Decoder
-	metrics *metrics.Metrics
-	log     *slog.Logger
-	version string
-	relayID string
-	node    string
+// Options configure a [Manager]. All fields are required.
+type Options struct {
+	// Store stores events and positions. Stored reads them for operators.
+	Store  source.Store
+	Stored *sourcestore.Store
+	Leases *lease.Manager
+	// Notices informs sinks and streams about lost events.
+	Notices *notice.Publisher
+	Decoder *ingest.Decoder
+	Metrics *metrics.Metrics
+	Log     *slog.Logger
+	// Version is the version of hubrelay. RelayID and Node identify this relay and this node.
+	Version, RelayID, Node string
+}
+
+// Manager runs the sources of this node. Another node may hold the lease of a source; then the source waits. The methods may be
+// called concurrently, except SetConfigured.
+type Manager struct {
+	opts    Options
 	group   *lifecycle.Group
 	desired chan map[string]config.Source // holds the latest configuration that is not applied yet
 
@@ -43,50 +54,49 @@ type runningSource struct {
 	component *lifecycle.Component
 }
 
-// newSources creates the sources and starts nothing.
-func (d *Daemon) newSources(st *stores, notices *notice.Publisher, relayID, node string) *sourceManager {
-	s := &sourceManager{
-		stores: st, notices: notices, decoder: d.newDecoder(), metrics: d.metrics, log: d.log,
-		version: d.options.Version, relayID: relayID, node: node, group: lifecycle.NewGroup(d.log),
-		desired: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
+// New returns a manager of the configured sources. It starts nothing.
+func New(configured map[string]config.Source, o Options) *Manager {
+	m := &Manager{
+		opts: o, group: lifecycle.NewGroup(o.Log), desired: make(chan map[string]config.Source, 1),
+		running: make(map[string]*runningSource),
 	}
-	s.setDesired(d.cfg.Sources)
-	return s
+	m.SetConfigured(configured)
+	return m
 }
 
-// setDesired passes a new configuration to applyChanges. It must not be called concurrently.
-func (s *sourceManager) setDesired(configured map[string]config.Source) {
+// SetConfigured passes a new configuration to Run. It must not be called concurrently.
+func (m *Manager) SetConfigured(configured map[string]config.Source) {
 	select {
-	case <-s.desired: // replaced by the newer one
+	case <-m.desired: // replaced by the newer one
 	default:
 	}
-	s.desired <- configured
+	m.desired <- configured
 }
 
-// run runs the sources until ctx ends.
-func (s *sourceManager) run(ctx context.Context) error {
-	s.group.Start(ctx, "changes of sources", s.applyChanges)
-	return s.group.Run(ctx)
+// Run runs the sources until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	m.group.Start(ctx, "changes of sources", m.applyChanges)
+	return m.group.Run(ctx)
 }
 
-func (s *sourceManager) applyChanges(ctx context.Context) error {
+func (m *Manager) applyChanges(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case configured := <-s.desired:
-			s.apply(ctx, configured)
+		case configured := <-m.desired:
+			m.apply(ctx, configured)
 		}
 	}
 }
 
 // apply stops sources that were removed or changed, then starts new and changed ones. Unchanged sources continue
 // to run.
-func (s *sourceManager) apply(ctx context.Context, configured map[string]config.Source) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (m *Manager) apply(ctx context.Context, configured map[string]config.Source) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var stopped []string
-	for name, r := range s.running {
+	for name, r := range m.running {
 		if c, stays := configured[name]; !stays || !reflect.DeepEqual(c, r.cfg) {
 			r.component.Cancel()
 			stopped = append(stopped, name)
@@ -94,48 +104,48 @@ func (s *sourceManager) apply(ctx context.Context, configured map[string]config.
 	}
 	var removed, changed, added []string
 	for _, name := range stopped {
-		_ = s.running[name].component.Stop(context.WithoutCancel(ctx)) // fails only if the context ends
-		delete(s.running, name)
+		_ = m.running[name].component.Stop(context.WithoutCancel(ctx)) // fails only if the context ends
+		delete(m.running, name)
 		if _, stays := configured[name]; stays {
 			changed = append(changed, name)
 			continue
 		}
-		s.metrics.RemoveSource(name)
+		m.opts.Metrics.RemoveSource(name)
 		removed = append(removed, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		if s.running[name] != nil {
+		if m.running[name] != nil {
 			continue
 		}
-		s.startSource(ctx, name, configured[name])
+		m.startSource(ctx, name, configured[name])
 		if !slices.Contains(changed, name) {
 			added = append(added, name)
 		}
 	}
 	if len(added)+len(changed)+len(removed) > 0 && ctx.Err() == nil {
-		s.log.Info("sources changed", "added", added, "changed", changed, "removed", removed)
+		m.opts.Log.Info("sources changed", "added", added, "changed", changed, "removed", removed)
 	}
 }
 
-func (s *sourceManager) startSource(ctx context.Context, name string, cfg config.Source) {
-	s.metrics.InitSource(name)
+func (m *Manager) startSource(ctx context.Context, name string, cfg config.Source) {
+	m.opts.Metrics.InitSource(name)
 	one := source.New(source.Options{
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return source.NewHTTPClient(cfg.CAFile) },
-		UserAgent: "hubrelay/" + s.version, RelayID: s.relayID, Node: s.node,
-		Decoder: s.decoder, Store: guardedSources{s.stores.sources, s.stores},
-		Lease: s.stores.leases.Lease("source:"+name, lease.DefaultTTL),
+		UserAgent: "hubrelay/" + m.opts.Version, RelayID: m.opts.RelayID, Node: m.opts.Node,
+		Decoder: m.opts.Decoder, Store: m.opts.Store,
+		Lease: m.opts.Leases.Lease("source:"+name, lease.DefaultTTL),
 		ReportGap: func(ctx context.Context, id, reason string) error {
-			return s.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
+			return m.opts.Notices.SourceGap(ctx, name, cfg.HubID, id, reason)
 		},
-		Observer: s.metrics, Log: s.log.With("source", name),
+		Observer: m.opts.Metrics, Log: m.opts.Log.With("source", name),
 	})
-	s.running[name] = &runningSource{cfg, s.group.Start(ctx, "source "+name, func(ctx context.Context) error {
+	m.running[name] = &runningSource{cfg, m.group.Start(ctx, "source "+name, func(ctx context.Context) error {
 		err := one.Run(ctx)
 		if ctx.Err() != nil {
 			return err
 		}
-		s.log.Error("source failed and stays stopped until a restart or a change of its configuration", "source", name,
+		m.opts.Log.Error("source failed and stays stopped until a restart or a change of its configuration", "source", name,
 			"error", cmp.Or(err, lifecycle.ErrStopped))
 		<-ctx.Done()
 		return nil
@@ -143,16 +153,16 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 }
 
 // List returns the status of each source in the configuration of this node.
-func (s *sourceManager) List(ctx context.Context) ([]adminapi.Source, error) {
-	s.mu.Lock()
-	configured := make(map[string]config.Source, len(s.running))
-	for name, r := range s.running {
+func (m *Manager) List(ctx context.Context) ([]adminapi.Source, error) {
+	m.mu.Lock()
+	configured := make(map[string]config.Source, len(m.running))
+	for name, r := range m.running {
 		configured[name] = r.cfg
 	}
-	s.mu.Unlock()
+	m.mu.Unlock()
 	list := make([]adminapi.Source, 0, len(configured))
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
-		one, err := s.describeSource(ctx, name, configured[name])
+		one, err := m.describeSource(ctx, name, configured[name])
 		if err != nil {
 			return nil, err
 		}
@@ -161,14 +171,14 @@ func (s *sourceManager) List(ctx context.Context) ([]adminapi.Source, error) {
 	return list, nil
 }
 
-func (s *sourceManager) describeSource(
+func (m *Manager) describeSource(
 	ctx context.Context, name string, cfg config.Source,
 ) (adminapi.Source, error) {
-	stats, err := s.stores.sources.Stats(ctx, name, cfg.HubID)
+	stats, err := m.opts.Stored.Stats(ctx, name, cfg.HubID)
 	if err != nil {
 		return adminapi.Source{}, err
 	}
-	text, err := s.stores.sources.Status(ctx, name)
+	text, err := m.opts.Stored.Status(ctx, name)
 	if err != nil {
 		return adminapi.Source{}, err
 	}
