@@ -25,7 +25,7 @@ const (
 	maxConcurrentReads = 4
 	// A read requests as many entries as fit into targetReadBytes, estimated from the previous read.
 	targetReadBytes                = 256 << 10
-	minReadCount, initialReadCount = 16, 64
+	minReadCount, initialReadCount = 4, 64
 	maxReadCount                   = 512
 )
 
@@ -81,7 +81,8 @@ type Cache struct {
 	source   Log
 	maxBytes int // of all segments
 	slots    *turns.Slots[struct{}]
-	flights  singleflight.Group
+	waits    singleflight.Group // of an owner for a slot and a position
+	reads    singleflight.Group // of a position
 
 	mu            sync.Mutex
 	segments      []*Segment // least recently used first
@@ -126,32 +127,24 @@ func (c *Cache) ReadFrom(ctx context.Context, owner string, partition int, posit
 	}
 	epoch := c.epochs[partition]
 	c.mu.Unlock()
-	shared, err, _ := c.flights.Do(flightKey(owner, key, epoch), func() (any, error) {
+	name := flightName(key, epoch)
+	// Owners share a read, but not the wait for it, which takes a turn of the owner.
+	shared, err, _ := c.waits.Do(owner+" "+name, func() (any, error) {
 		defer c.slots.Release(owner, c.slots.Acquire(owner))
-		r, err := c.read(ctx, key)
-		if err != nil {
-			return r, err
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.epochs[partition] == epoch {
-			c.storeSegment(r.segment)
-		}
-		return r, nil
+		r, err, _ := c.reads.Do(name, func() (any, error) { return c.readAndStore(ctx, key, epoch) })
+		return r, err
 	})
 	r, _ := shared.(readResult)
 	return r.segment, r.at, r.lost, err
 }
 
-// flightKey includes the epoch, so a read that started before an invalidation serves no later caller, and the owner, because the read
-// waits for a turn of its owner. The read of one owner finds the segment of another in the cache.
-func flightKey(owner string, key readKey, epoch int) string {
+// flightName includes the epoch, so a read that started before an invalidation serves no later caller.
+func flightName(key readKey, epoch int) string {
 	text := append(strconv.AppendInt(nil, int64(key.partition), 10), ' ')
 	text = append(strconv.AppendInt(text, int64(epoch), 10), ' ')
 	text = append(strconv.AppendUint(text, key.at.MS, 10), '-')
 	text = append(strconv.AppendUint(text, key.at.Seq, 10), ' ')
-	text = append(strconv.AppendUint(text, uint64(key.at.IDHash), 10), ' ')
-	return string(append(text, owner...))
+	return string(strconv.AppendUint(text, uint64(key.at.IDHash), 10))
 }
 
 // Verify reports whether all entries after a position exist, with the same results as ReadFrom. Clients can invent
@@ -171,6 +164,20 @@ func (c *Cache) Verify(ctx context.Context, owner string, partition int, positio
 	defer c.slots.Release(owner, c.slots.Acquire(owner))
 	at, lost, _, err = c.source.ReadFrom(ctx, partition, position, 1)
 	return at, lost, err
+}
+
+// readAndStore reads the log and stores the segment.
+func (c *Cache) readAndStore(ctx context.Context, key readKey, epoch int) (readResult, error) {
+	r, err := c.read(ctx, key)
+	if err != nil {
+		return r, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.epochs[key.partition] == epoch {
+		c.storeSegment(r.segment)
+	}
+	return r, nil
 }
 
 // read reads the log, unless another read stored the segment while this one waited for its slot.

@@ -13,7 +13,7 @@ type Slots[T any] struct {
 
 // owner is an owner that has or wants slots.
 type owner struct {
-	turns chan struct{} // limits those that wait for a free slot to the number of slots
+	turn  chan struct{} // lets one wait for a free slot at a time
 	count int
 }
 
@@ -31,13 +31,15 @@ func (s *Slots[T]) Acquire(name string) T {
 	s.mu.Lock()
 	o := s.owners[name]
 	if o == nil {
-		o = &owner{turns: make(chan struct{}, cap(s.free))}
+		o = &owner{turn: make(chan struct{}, 1)}
 		s.owners[name] = o
 	}
 	o.count++
 	s.mu.Unlock()
-	o.turns <- struct{}{}
-	return <-s.free
+	o.turn <- struct{}{}
+	slot := <-s.free
+	<-o.turn
+	return slot
 }
 
 // Release returns a slot of an owner.
@@ -46,7 +48,6 @@ func (s *Slots[T]) Release(name string, slot T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owners[name]
-	<-o.turns
 	if o.count--; o.count == 0 {
 		delete(s.owners, name)
 	}
