@@ -29,7 +29,7 @@ func newReplaySlots(n int) *replaySlots {
 	for i := range list {
 		list[i] = &replaySlot{}
 	}
-	return &replaySlots{turns.New(list...)}
+	return &replaySlots{turns.New(n, list...)}
 }
 
 // acquire waits for a slot, which must be released.

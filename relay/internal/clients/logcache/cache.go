@@ -9,10 +9,7 @@ import (
 	"errors"
 	"slices"
 	"sort"
-	"strconv"
 	"sync"
-
-	"golang.org/x/sync/singleflight"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
@@ -23,6 +20,8 @@ import (
 const (
 	// maxConcurrentReads limits the replays that read the log at once.
 	maxConcurrentReads = 4
+	// readsPerOwner limits the reads that an owner makes or waits for in the line of all owners.
+	readsPerOwner = 1
 	// A read requests as many entries as fit into targetReadBytes, estimated from the previous read.
 	targetReadBytes                = 256 << 10
 	minReadCount, initialReadCount = 4, 64
@@ -81,20 +80,37 @@ type Cache struct {
 	source   Log
 	maxBytes int // of all segments
 	slots    *turns.Slots[struct{}]
-	waits    singleflight.Group // of an owner for a slot and a position
-	reads    singleflight.Group // of a position
 
 	mu            sync.Mutex
 	segments      []*Segment // least recently used first
 	size          int
 	avgEntryBytes int         // of the previous read
 	epochs        map[int]int // counts the invalidations of each partition
+	flights       map[flightKey]*sharedRead
 }
 
 // readKey identifies a read.
 type readKey struct {
 	partition int
 	at        streamid.Position
+}
+
+// flightKey identifies a read between two invalidations.
+type flightKey struct {
+	readKey
+
+	epoch int
+}
+
+// sharedRead is a read for replays of several owners. It waits for a slot in the first turn of one of them, so no owner waits for the
+// turns of another.
+type sharedRead struct {
+	isQueued bool            // it waits for a slot or has it; guarded by Cache.mu
+	owners   map[string]bool // those that wait for a turn; guarded by Cache.mu
+
+	done   chan struct{} // closed when the result is set
+	result readResult
+	err    error
 }
 
 // readResult holds the results of ReadFrom, without the error.
@@ -107,7 +123,8 @@ type readResult struct {
 // New returns a cache that keeps at most maxBytes of segments. A nil log is empty: every read fails.
 func New(log Log, maxBytes int) *Cache {
 	return &Cache{
-		source: log, maxBytes: maxBytes, slots: turns.New(make([]struct{}, maxConcurrentReads)...), epochs: make(map[int]int),
+		source: log, maxBytes: maxBytes, slots: turns.New(readsPerOwner, make([]struct{}, maxConcurrentReads)...),
+		epochs: make(map[int]int), flights: make(map[flightKey]*sharedRead),
 	}
 }
 
@@ -125,26 +142,46 @@ func (c *Cache) ReadFrom(ctx context.Context, owner string, partition int, posit
 		c.mu.Unlock()
 		return s, at, false, nil
 	}
-	epoch := c.epochs[partition]
+	// A read that started before an invalidation serves no later caller.
+	flight := flightKey{key, c.epochs[partition]}
+	f := c.flights[flight]
+	if f == nil {
+		f = &sharedRead{owners: make(map[string]bool), done: make(chan struct{})}
+		c.flights[flight] = f
+	}
+	needsTurn := !f.isQueued && !f.owners[owner]
+	if needsTurn {
+		f.owners[owner] = true
+	}
 	c.mu.Unlock()
-	name := flightName(key, epoch)
-	// Owners share a read, but not the wait for it, which takes a turn of the owner.
-	shared, err, _ := c.waits.Do(owner+" "+name, func() (any, error) {
-		defer c.slots.Release(owner, c.slots.Acquire(owner))
-		r, err, _ := c.reads.Do(name, func() (any, error) { return c.readAndStore(ctx, key, epoch) })
-		return r, err
-	})
-	r, _ := shared.(readResult)
-	return r.segment, r.at, r.lost, err
+	if needsTurn {
+		go c.readInTurn(ctx, owner, flight, f)
+	}
+	<-f.done
+	return f.result.segment, f.result.at, f.result.lost, f.err
 }
 
-// flightName includes the epoch, so a read that started before an invalidation serves no later caller.
-func flightName(key readKey, epoch int) string {
-	text := append(strconv.AppendInt(nil, int64(key.partition), 10), ' ')
-	text = append(strconv.AppendInt(text, int64(epoch), 10), ' ')
-	text = append(strconv.AppendUint(text, key.at.MS, 10), '-')
-	text = append(strconv.AppendUint(text, key.at.Seq, 10), ' ')
-	return string(strconv.AppendUint(text, uint64(key.at.IDHash), 10))
+// readInTurn reads in a turn of an owner, unless another owner of the read had a turn earlier.
+func (c *Cache) readInTurn(ctx context.Context, owner string, key flightKey, f *sharedRead) {
+	slot, acquired := c.slots.AcquireIf(owner, func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		isFirst := !f.isQueued
+		f.isQueued = true
+		return isFirst
+	})
+	if !acquired {
+		return
+	}
+	defer c.slots.Release(owner, slot)
+	f.result, f.err = c.read(ctx, key.readKey)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.err == nil && c.epochs[key.partition] == key.epoch {
+		c.storeSegment(f.result.segment)
+	}
+	delete(c.flights, key)
+	close(f.done)
 }
 
 // Verify reports whether all entries after a position exist, with the same results as ReadFrom. Clients can invent
@@ -164,20 +201,6 @@ func (c *Cache) Verify(ctx context.Context, owner string, partition int, positio
 	defer c.slots.Release(owner, c.slots.Acquire(owner))
 	at, lost, _, err = c.source.ReadFrom(ctx, partition, position, 1)
 	return at, lost, err
-}
-
-// readAndStore reads the log and stores the segment.
-func (c *Cache) readAndStore(ctx context.Context, key readKey, epoch int) (readResult, error) {
-	r, err := c.read(ctx, key)
-	if err != nil {
-		return r, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.epochs[key.partition] == epoch {
-		c.storeSegment(r.segment)
-	}
-	return r, nil
 }
 
 // read reads the log, unless another read stored the segment while this one waited for its slot.

@@ -48,10 +48,13 @@ func TestInvalidate_DetachesReadsInFlight(t *testing.T) {
 	t.Parallel()
 	log := make(heldLog, 1)
 	h := New(log, 1<<20)
+	owner := 0
 	ask := func(partition int) <-chan bool {
 		lost := make(chan bool, 1)
+		owner++ // one of an owner would wait for another
+		name := fmt.Sprint(owner)
 		go func() {
-			_, _, gone, err := h.ReadFrom(t.Context(), "owner", partition, streamid.Position{MS: 1})
+			_, _, gone, err := h.ReadFrom(t.Context(), name, partition, streamid.Position{MS: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -127,8 +130,8 @@ func TestCache_OwnersTakeTurns(t *testing.T) {
 			if err := read("one"); err != nil {
 				t.Fatal(err)
 			}
-			if n := log.reads.Load() - before; n > 2*maxConcurrentReads {
-				t.Errorf("%d reads ended in the meantime, want at most %d", n, 2*maxConcurrentReads)
+			if n := log.reads.Load() - before; n > 3*maxConcurrentReads {
+				t.Errorf("%d reads ended in the meantime, want at most %d", n, 3*maxConcurrentReads)
 			}
 		}
 		replays.Wait()

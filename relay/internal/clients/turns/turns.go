@@ -5,7 +5,8 @@ import "sync"
 
 // Slots are a number of slots. A slot has a value of the caller. The methods may be called concurrently.
 type Slots[T any] struct {
-	free chan T
+	free     chan T
+	perOwner int
 
 	mu     sync.Mutex
 	owners map[string]*owner
@@ -13,13 +14,13 @@ type Slots[T any] struct {
 
 // owner is an owner that has or wants slots.
 type owner struct {
-	turn  chan struct{} // lets one wait for a free slot at a time
+	turns chan struct{} // limits those that have a slot or wait for a free one
 	count int
 }
 
-// New returns slots with these values.
-func New[T any](values ...T) *Slots[T] {
-	s := &Slots[T]{free: make(chan T, len(values)), owners: make(map[string]*owner)}
+// New returns slots with these values. An owner has, or waits in the common line for, perOwner of them at a time.
+func New[T any](perOwner int, values ...T) *Slots[T] {
+	s := &Slots[T]{free: make(chan T, len(values)), perOwner: perOwner, owners: make(map[string]*owner)}
 	for _, v := range values {
 		s.free <- v
 	}
@@ -28,26 +29,41 @@ func New[T any](values ...T) *Slots[T] {
 
 // Acquire waits for a slot. The caller must release it.
 func (s *Slots[T]) Acquire(name string) T {
+	slot, _ := s.AcquireIf(name, func() bool { return true })
+	return slot
+}
+
+// AcquireIf waits for a turn of the owner and then, if isWanted returns true, for a slot, which the caller must release.
+func (s *Slots[T]) AcquireIf(name string, isWanted func() bool) (slot T, acquired bool) {
 	s.mu.Lock()
 	o := s.owners[name]
 	if o == nil {
-		o = &owner{turn: make(chan struct{}, 1)}
+		o = &owner{turns: make(chan struct{}, s.perOwner)}
 		s.owners[name] = o
 	}
 	o.count++
 	s.mu.Unlock()
-	o.turn <- struct{}{}
-	slot := <-s.free
-	<-o.turn
-	return slot
+	o.turns <- struct{}{}
+	if acquired = isWanted(); acquired {
+		slot = <-s.free
+	}
+	if !acquired {
+		s.leave(name)
+	}
+	return slot, acquired
 }
 
 // Release returns a slot of an owner.
 func (s *Slots[T]) Release(name string, slot T) {
 	s.free <- slot
+	s.leave(name)
+}
+
+func (s *Slots[T]) leave(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owners[name]
+	<-o.turns
 	if o.count--; o.count == 0 {
 		delete(s.owners, name)
 	}

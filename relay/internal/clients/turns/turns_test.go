@@ -12,7 +12,7 @@ import (
 func TestSlots_AreFair(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		slots := New(1, 2)
+		slots := New(2, 1, 2)
 		var turns atomic.Int32
 		var work sync.WaitGroup
 		done := make(chan struct{})
