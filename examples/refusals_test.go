@@ -156,7 +156,7 @@ type reaction struct {
 // TestLongModuleIsRefused checks how the module handles rejections and closes in each runtime.
 func TestLongModuleIsRefused(t *testing.T) {
 	t.Parallel()
-	d := &daemon{pagePort: "0"} // any, because no relay checks the origin
+	d := &daemon{pagePort: "0"} // any free port, because no relay checks the origin
 	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
 			r := startRefuser(t)

@@ -71,8 +71,9 @@ type SharedLimit interface {
 // ConcurrencyReporter is a [Sink] that cannot always make as many concurrent attempts as the operator allows. Deliveries then wait
 // before their attempt, so its time limit is not used up.
 type ConcurrencyReporter interface {
-	// ReportConcurrency lets the sink call report with the number of concurrent attempts that it can make, at once and whenever it
-	// changes. It is called once, before Start and the first Deliver. report does not block. With 0, deliveries wait.
+	// ReportConcurrency lets the sink call report with the number of concurrent attempts that it can make: immediately, and whenever
+	// the number may have changed. With 0, deliveries wait. report may be called concurrently and does not block. ReportConcurrency is
+	// called once, before Start and the first Deliver.
 	ReportConcurrency(report func(n int))
 }
 

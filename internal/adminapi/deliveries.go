@@ -44,6 +44,12 @@ type ListDeliveriesRequest struct {
 // TopicPatterns implements [HasTopics].
 func (r ListDeliveriesRequest) TopicPatterns() []string { return r.Topics }
 
+// The reasons of dropped deliveries.
+const (
+	DroppedAccountShare = "account_share" // the account had used its share of the backlog
+	DroppedByOperator   = "operator"
+)
+
 // ChangeDeliveriesRequest selects deliveries of a sink.
 type ChangeDeliveriesRequest struct {
 	// IDs are up to 500 IDs of deliveries. For a delivery of one event it is the ID of the event.

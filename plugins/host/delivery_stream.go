@@ -70,7 +70,6 @@ type deliveryStream struct {
 	cancels  []*sinkv1.Cancellation
 	credits  int
 	running  int // sent and neither acknowledged nor abandoned
-	reported int // by reportConcurrency
 	draining bool
 	failErr  error // the reason why deliveries fail
 	lastAck  time.Time
@@ -231,16 +230,13 @@ func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 	return &sinkv1.DeliverRequest{Deliveries: deliveries, Cancellations: cancels}, s.draining
 }
 
-// reportConcurrency reports a changed number of attempts that the plugin can make at once. The caller has locked s.mu.
+// reportConcurrency reports the number of attempts that the plugin can make at once. The caller holds s.mu.
 func (s *deliveryStream) reportConcurrency() {
 	n := s.running + s.credits
 	if s.failErr != nil {
 		n = 0 // until the next run
 	}
-	if n != s.reported {
-		s.reported = n
-		s.o.reportConcurrency(n)
-	}
+	s.o.reportConcurrency(n)
 }
 
 func (s *deliveryStream) receive() error {

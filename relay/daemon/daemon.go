@@ -195,7 +195,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	}
 
 	sources := sourcemanager.New(d.cfg.Sources, sourcemanager.Options{
-		Store: guardedSources{s.sources, s}, Stored: s.sources, Leases: s.leases, Notices: notices, Decoder: d.newDecoder(),
+		Store: guardedSources{s.sources, s}, Leases: s.leases, Notices: notices, Decoder: d.newDecoder(),
 		Metrics: d.metrics, Log: d.log, Version: d.options.Version, RelayID: identity.RelayID, Node: node.Name,
 	})
 	events := history.NewSearcher(s.log, s.keys)

@@ -131,7 +131,7 @@ func (r *replay) waitIdle() bool {
 func (r *replay) sendChunk() (joined bool) {
 	f := r.feed
 	r.startChunk(FromLog)
-	t := r.server.replaySlots.acquire(r.owner())
+	t := r.server.replaySlots.acquire(r.turnOwner())
 	f.mu.Lock()
 	if !r.located || r.position.next < f.baseSeq || r.verifiedResets != f.resets {
 		r.position, r.located = f.locate(r.positions), true

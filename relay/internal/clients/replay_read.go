@@ -6,8 +6,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/clients/logcache"
 )
 
-// owner returns the owner that takes turns with others.
-func (r *replay) owner() string { return r.client.lease.owner.replayOwner() }
+// turnOwner returns the owner whose turns the replay uses.
+func (r *replay) turnOwner() string { return r.client.lease.owner.replayOwner() }
 
 // chunkFromFeed fills a chunk from the history of the feed and reports whether no entry is left. The caller holds the
 // lock of the feed. The client receives shared frames once it has seen exactly the entries before next. Until then,
@@ -73,21 +73,21 @@ func (r *replay) verifyPositions() bool {
 // entries are needed later, it reads a segment that other replays can share.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
-		return r.server.logCache.Verify(r.server.ctx, r.owner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
+		return r.server.logCache.Verify(r.server.ctx, r.turnOwner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
 	}
-	_, at, lost, err = r.server.logCache.ReadFrom(r.server.ctx, r.owner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
+	_, at, lost, err = r.server.logCache.ReadFrom(r.server.ctx, r.turnOwner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
 	return at, lost, err
 }
 
 // chunkFromLog fills a chunk of one partition from the log, up to the start of the feed's history.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
-	s, at, lost, err := r.server.logCache.ReadFrom(r.server.ctx, r.owner(), r.feed.firstPartition+slot, r.positions[slot])
+	s, at, lost, err := r.server.logCache.ReadFrom(r.server.ctx, r.turnOwner(), r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
 		r.waitAfterError(err)
 		return
 	}
 	r.positions[slot] = at
-	t := r.server.replaySlots.acquire(r.owner())
+	t := r.server.replaySlots.acquire(r.turnOwner())
 	defer r.server.replaySlots.release(t)
 	r.retryWait = 0
 	if lost { // trimmed during the replay

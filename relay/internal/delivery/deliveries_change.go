@@ -74,7 +74,7 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 			return adminapi.UnchangedMissing, nil
 		}
 		result.Changed++
-		s.opts.History.RecordDrop(&at.notification, history.Drop{Sink: name, Reason: reasonOperator, Time: time.Now()})
+		s.opts.History.RecordDrop(&at.notification, history.Drop{Sink: name, Reason: adminapi.DroppedByOperator, Time: time.Now()})
 		return "", nil
 	})
 	return result, errors.Join(err, findErr)
@@ -102,7 +102,7 @@ func (s *Service) recordDrops(sink string, r *store.Record) {
 	}
 	for i := range r.Notifications {
 		n := r.Notifications[i].Decode()
-		s.opts.History.RecordDrop(&n, history.Drop{Sink: sink, Reason: reasonOperator, Time: time.Now(), Attempts: r.AttemptCount})
+		s.opts.History.RecordDrop(&n, history.Drop{Sink: sink, Reason: adminapi.DroppedByOperator, Time: time.Now(), Attempts: r.AttemptCount})
 	}
 }
 

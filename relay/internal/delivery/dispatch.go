@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
@@ -25,7 +26,7 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 			return s.recordSinks(ctx, partition, after, sinks)
 		},
 		RecordExcluded: func(n *relay.Notification, sink string) {
-			s.opts.History.RecordDrop(n, history.Drop{Sink: sink, Reason: reasonAccountShare, Time: time.Now()})
+			s.opts.History.RecordDrop(n, history.Drop{Sink: sink, Reason: adminapi.DroppedAccountShare, Time: time.Now()})
 		},
 		Retention: s.opts.Retention, Memory: s.opts.Memory,
 		RetrySizes: s.opts.Deliveries.Retries.Sizes, Logger: s.log.With("component", "dispatch"),
@@ -44,12 +45,6 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 	s.dispatchers = append(s.dispatchers, d)
 	return d, nil
 }
-
-// The reasons of dropped events in the history: the account has used its share of a backlog, or an operator dropped it.
-const (
-	reasonAccountShare = "account_share"
-	reasonOperator     = "operator"
-)
 
 // registerSinks stores the start position of each new sink in a partition. The map says for each sink whether it
 // starts at the beginning of the log.

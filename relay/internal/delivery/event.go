@@ -270,7 +270,7 @@ func (e *eventState) describeDrop(d *adminapi.EventSink, last *history.Attempt) 
 		}
 		d.State, d.Reason = adminapi.DeliveryDropped, drop.Reason
 		d.Detail = "the account has used its share of the backlog"
-		if drop.Reason == reasonOperator {
+		if drop.Reason == adminapi.DroppedByOperator {
 			d.Detail = "an operator dropped the delivery: 'hubrelay audit' shows who"
 		}
 		return true

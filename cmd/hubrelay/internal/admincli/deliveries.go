@@ -120,7 +120,7 @@ func describeFailure(d *adminapi.Delivery) string {
 	switch {
 	case d.State != adminapi.DeliveryDropped:
 		return shortError(d.Error)
-	case d.Reason == "operator":
+	case d.Reason == adminapi.DroppedByOperator:
 		return "dropped by an operator"
 	}
 	return "dropped: " + term.Sanitize(d.Reason)

@@ -43,8 +43,8 @@ type ownedDecisions struct {
 	bytes int
 }
 
-// measure returns the number of credentials or bytes of an owner, and its limit.
-func (o *ownedDecisions) measure(byCount bool) (amount, limit int) {
+// usageAndLimit returns the number of credentials or bytes of an owner, and its limit.
+func (o *ownedDecisions) usageAndLimit(byCount bool) (amount, limit int) {
 	if byCount {
 		return len(o.count), ownCredentials
 	}
@@ -132,18 +132,18 @@ func (c *decisionCache) removeSomeLocked(byCount bool) {
 	var largest *ownedDecisions
 	most := 0
 	for _, o := range c.owners {
-		if amount, _ := o.measure(byCount); amount > most {
+		if amount, _ := o.usageAndLimit(byCount); amount > most {
 			largest, most = o, amount
 		}
 	}
-	if _, limit := largest.measure(byCount); most <= limit {
+	if _, limit := largest.usageAndLimit(byCount); most <= limit {
 		for range len(c.keys)/removalDivisor + 1 {
 			c.removeCredentialLocked(c.sampleIdlestLocked())
 		}
 		return
 	}
 	for range len(c.keys)/removalDivisor + 1 {
-		if amount, limit := largest.measure(byCount); amount <= limit {
+		if amount, limit := largest.usageAndLimit(byCount); amount <= limit {
 			return
 		}
 		for id := range largest.count { // in random order

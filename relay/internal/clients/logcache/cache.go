@@ -1,7 +1,7 @@
 // Package logcache reads segments of the log for replays. Replays that need the same part of the log share one read and
 // the result, and the number of concurrent reads is limited. Owners of replays take turns, because reads are the slowest part.
 //
-// It does not know connections. Package hub decides what a client may see.
+// It does not know connections. Package clients decides what a client may see.
 package logcache
 
 import (
@@ -20,7 +20,7 @@ import (
 const (
 	// maxConcurrentReads limits the replays that read the log at once.
 	maxConcurrentReads = 4
-	// readsPerOwner limits the reads that an owner makes or waits for in the line of all owners.
+	// readsPerOwner is the maximum number of reads of one owner that run or wait for a slot. Its other reads wait for these.
 	readsPerOwner = 1
 	// A read requests as many entries as fit into targetReadBytes, estimated from the previous read.
 	targetReadBytes                = 256 << 10
@@ -106,7 +106,7 @@ type flightKey struct {
 // turns of another.
 type sharedRead struct {
 	isQueued bool            // it waits for a slot or has it; guarded by Cache.mu
-	owners   map[string]bool // those that wait for a turn; guarded by Cache.mu
+	owners   map[string]bool // owners that wait for a turn; guarded by Cache.mu
 
 	done   chan struct{} // closed when the result is set
 	result readResult

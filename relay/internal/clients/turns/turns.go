@@ -14,11 +14,11 @@ type Slots[T any] struct {
 
 // owner is an owner that has or wants slots.
 type owner struct {
-	turns chan struct{} // limits those that have a slot or wait for a free one
-	count int
+	turns chan struct{} // contains a value for each slot that the owner has or waits for
+	count int           // of its calls that have or want a slot
 }
 
-// New returns slots with these values. An owner has, or waits in the common line for, perOwner of them at a time.
+// New returns slots with these values. An owner has or waits for at most perOwner of them. Its other calls wait for these.
 func New[T any](perOwner int, values ...T) *Slots[T] {
 	s := &Slots[T]{free: make(chan T, len(values)), perOwner: perOwner, owners: make(map[string]*owner)}
 	for _, v := range values {
@@ -44,22 +44,20 @@ func (s *Slots[T]) AcquireIf(name string, isWanted func() bool) (slot T, acquire
 	o.count++
 	s.mu.Unlock()
 	o.turns <- struct{}{}
-	if acquired = isWanted(); acquired {
-		slot = <-s.free
+	if !isWanted() {
+		s.endTurn(name)
+		return slot, false
 	}
-	if !acquired {
-		s.leave(name)
-	}
-	return slot, acquired
+	return <-s.free, true
 }
 
 // Release returns a slot of an owner.
 func (s *Slots[T]) Release(name string, slot T) {
 	s.free <- slot
-	s.leave(name)
+	s.endTurn(name)
 }
 
-func (s *Slots[T]) leave(name string) {
+func (s *Slots[T]) endTurn(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o := s.owners[name]

@@ -182,7 +182,7 @@ func (a *Admission) untilStop(ctx context.Context) (context.Context, context.Can
 
 // SetConcurrency changes the maximum number of concurrent attempts, between 0 and [Options.Concurrency]. Attempts that have started
 // continue.
-func (a *Admission) SetConcurrency(n int) { a.slots.resize(n) }
+func (a *Admission) SetConcurrency(n int) { a.slots.setSize(n) }
 
 // SetDepth sets the number of scheduled deliveries. It reports whether there became as many as the backlog allows.
 func (a *Admission) SetDepth(scheduled int64) (becameFull bool) { return a.backlog.setDepth(scheduled) }

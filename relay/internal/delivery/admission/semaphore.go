@@ -21,8 +21,8 @@ func newSemaphore(maxSize int, wake func()) *semaphore {
 	return &semaphore{maxSize: maxSize, size: maxSize, free: maxSize, wake: wake}
 }
 
-// resize sets the number of slots, within its limits. Slots that are taken stay so.
-func (s *semaphore) resize(size int) {
+// setSize sets the number of slots, between 0 and maxSize. It takes no slot away from an attempt.
+func (s *semaphore) setSize(size int) {
 	s.mu.Lock()
 	size = min(max(size, 0), s.maxSize)
 	added := size - s.size

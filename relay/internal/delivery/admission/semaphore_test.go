@@ -86,8 +86,8 @@ func TestSemaphore_ReservesAtMostHalf(t *testing.T) {
 	}
 }
 
-// Fewer slots apply when attempts end. More slots are granted at once.
-func TestSemaphore_Resize(t *testing.T) {
+// A smaller size applies when attempts end, and a larger one at once.
+func TestSemaphore_SetSize(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := newSemaphore(4, func() {})
@@ -111,7 +111,7 @@ func TestSemaphore_Resize(t *testing.T) {
 			acquire()
 		}
 		check("all slots", 4)
-		s.resize(0)
+		s.setSize(0)
 		if got := s.reserveSlots(1); got != 0 {
 			t.Errorf("got %d slots for retries, want 0", got)
 		}
@@ -120,9 +120,9 @@ func TestSemaphore_Resize(t *testing.T) {
 			running.Add(-1)
 		}
 		check("no slot", 0)
-		s.resize(2)
+		s.setSize(2)
 		check("two slots", 2)
-		s.resize(100) // means 4
+		s.setSize(100) // means 4
 		check("more than wanted", 2)
 		if got := s.reserveSlots(3); got != 2 {
 			t.Errorf("got %d slots for retries, want the other two", got)
@@ -131,16 +131,16 @@ func TestSemaphore_Resize(t *testing.T) {
 }
 
 // Retries that found no slot are woken when there is one again.
-func TestSemaphore_ResizeWakesRetries(t *testing.T) {
+func TestSemaphore_SetSizeWakesRetries(t *testing.T) {
 	t.Parallel()
 	woken := 0
 	s := newSemaphore(2, func() { woken++ })
-	s.resize(0)
+	s.setSize(0)
 	if got := s.reserveSlots(2); got != 0 {
 		t.Errorf("got %d slots, want 0", got)
 	}
 	s.wakeWhenFree()
-	s.resize(1)
+	s.setSize(1)
 	if got := s.reserveSlots(2); woken != 1 || got != 1 {
 		t.Errorf("got %d wakeups and %d slots, want 1 and 1", woken, got)
 	}
@@ -150,7 +150,7 @@ func TestSemaphore_ResizeWakesRetries(t *testing.T) {
 func TestSemaphore_WaitEnds(t *testing.T) {
 	t.Parallel()
 	s := newSemaphore(1, func() {})
-	s.resize(0)
+	s.setSize(0)
 	changed := make(chan struct{})
 	close(changed)
 	if acquired, err := s.acquireSlot(t.Context(), context.Background(), changed); acquired || err != nil {
@@ -161,7 +161,7 @@ func TestSemaphore_WaitEnds(t *testing.T) {
 	if acquired, err := s.acquireSlot(t.Context(), stopping, nil); acquired || err == nil {
 		t.Errorf("stopped: got %t and %v, want an error", acquired, err)
 	}
-	s.resize(1)
+	s.setSize(1)
 	if s.free != 1 || len(s.queue.tickets) != 0 {
 		t.Errorf("got %d free slots and %d tickets, want 1 and 0", s.free, len(s.queue.tickets))
 	}

@@ -324,8 +324,7 @@ func TestBreaker_WaitEnds(t *testing.T) {
 	}
 }
 
-// A sink that cannot make attempts, for example because its plugin starts again, says nothing about the destination, so the accounts
-// whose deliveries were postponed do not lose their probes.
+// A delivery that the sink could not attempt, for example because its plugin restarts, does not open the circuit breaker.
 func TestBreaker_IgnoresPostponedDeliveries(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -1,5 +1,5 @@
--- Calls visit for each entry of a queue, until it has read max entries or budget bytes, because Redis is blocked meanwhile. Large
--- entries may follow small ones, so few are read at once. command is XRANGE or XREVRANGE.
+-- Calls visit for each entry of a queue. It ends after max entries or budget bytes, because it blocks Redis. It reads few entries
+-- at a time, because large ones may follow small ones. command is XRANGE or XREVRANGE.
 -- Returns the ID of the last entry, or nil at the end of the range.
 local function scan(command, queue, first, last, max, budget, visit)
   local id

@@ -23,11 +23,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
+// Store stores the events, positions and states of sources, and returns what operators see.
+type Store interface {
+	source.Store
+	Stats(ctx context.Context, name, hub string) (sourcestore.Stats, error)
+	Status(ctx context.Context, name string) ([]byte, error)
+}
+
 // Options configure a [Manager]. All fields are required.
 type Options struct {
-	// Store stores events and positions. Stored reads them for operators.
-	Store  source.Store
-	Stored *sourcestore.Store
+	Store  Store
 	Leases *lease.Manager
 	// Notices informs sinks and streams about lost events.
 	Notices *notice.Publisher
@@ -38,8 +43,8 @@ type Options struct {
 	Version, RelayID, Node string
 }
 
-// Manager runs the sources of this node. Another node may hold the lease of a source; then the source waits. The methods may be
-// called concurrently, except SetConfigured.
+// Manager runs the sources of this node. A source waits while another node holds its lease. The methods may be called concurrently,
+// except SetConfigured.
 type Manager struct {
 	opts    Options
 	group   *lifecycle.Group
@@ -85,14 +90,14 @@ func (m *Manager) applyChanges(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case configured := <-m.desired:
-			m.apply(ctx, configured)
+			m.applyConfigured(ctx, configured)
 		}
 	}
 }
 
-// apply stops sources that were removed or changed, then starts new and changed ones. Unchanged sources continue
+// applyConfigured stops sources that were removed or changed, then starts new and changed ones. Unchanged sources continue
 // to run.
-func (m *Manager) apply(ctx context.Context, configured map[string]config.Source) {
+func (m *Manager) applyConfigured(ctx context.Context, configured map[string]config.Source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var stopped []string
@@ -174,11 +179,11 @@ func (m *Manager) List(ctx context.Context) ([]adminapi.Source, error) {
 func (m *Manager) describeSource(
 	ctx context.Context, name string, cfg config.Source,
 ) (adminapi.Source, error) {
-	stats, err := m.opts.Stored.Stats(ctx, name, cfg.HubID)
+	stats, err := m.opts.Store.Stats(ctx, name, cfg.HubID)
 	if err != nil {
 		return adminapi.Source{}, err
 	}
-	text, err := m.opts.Stored.Status(ctx, name)
+	text, err := m.opts.Store.Status(ctx, name)
 	if err != nil {
 		return adminapi.Source{}, err
 	}
