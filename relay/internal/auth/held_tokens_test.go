@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
 
 // newHeldToken issues a token and keeps it alive, as for a stream.
@@ -124,26 +125,6 @@ func TestKeepAlive_EndsEarlierStream(t *testing.T) {
 	}
 }
 
-// afterKeepAlive runs once after the first script of a client.
-type afterKeepAlive struct{ run func() }
-
-func (*afterKeepAlive) DialHook(next redis.DialHook) redis.DialHook { return next }
-
-func (*afterKeepAlive) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
-}
-
-func (a *afterKeepAlive) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
-	return func(ctx context.Context, cmd redis.Cmder) error {
-		err := next(ctx, cmd)
-		if run := a.run; run != nil && err == nil && strings.HasPrefix(cmd.Name(), "eval") {
-			a.run = nil
-			run()
-		}
-		return err
-	}
-}
-
 // A stream ends if another node obtains or consumes its token before this node knows that it has the token.
 func TestKeepAlive_EndsIfChangedMeanwhile(t *testing.T) {
 	t.Parallel()
@@ -165,11 +146,11 @@ func TestKeepAlive_EndsIfChangedMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		client.AddHook(&afterKeepAlive{func() {
+		client.AddHook(conntest.AfterScript(func() {
 			if err := change(second, token); err != nil {
 				t.Error(err)
 			}
-		}})
+		}))
 		ended := 0
 		h, err := first.KeepAlive(t.Context(), token, func() { ended++ })
 		if err != nil || h.State() != want || ended != 1 {

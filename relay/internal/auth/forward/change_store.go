@@ -104,24 +104,23 @@ func (s *ChangeStore) addMember(member string) {
 func (s *ChangeStore) Run(ctx context.Context) error {
 	retry := backoff.Backoff{Min: 100 * time.Millisecond, Max: 5 * time.Second}
 	for {
+		ended := ctx.Err() != nil // read first: changes that are added before the end are recorded
+		err := s.recordPending()
+		if err != nil {
+			s.log.Warn("changes of credentials could not be recorded",
+				"error", err)
+		}
+		if ended {
+			return nil
+		}
+		if err != nil {
+			retry.Sleep(ctx)
+			continue
+		}
+		retry.Reset()
 		select {
 		case <-s.added:
 		case <-ctx.Done():
-		}
-		for {
-			err := s.recordPending()
-			if err == nil {
-				retry.Reset()
-				break
-			}
-			s.log.Warn("changes of credentials could not be recorded",
-				"error", err)
-			if !retry.Sleep(ctx) {
-				return nil
-			}
-		}
-		if ctx.Err() != nil {
-			return nil
 		}
 	}
 }

@@ -60,6 +60,25 @@ func TestChangeStore_LoadOnNewNode(t *testing.T) {
 	}
 }
 
+// A change that is added while others are being recorded is recorded, even if Run ends.
+func TestChangeStore_RecordsLastChange(t *testing.T) {
+	t.Parallel()
+	c := conntest.Open(t, redistest.Start(t), redisconn.Options{})
+	s := NewChangeStore(c.Commands(), c.Keys(), slog.New(slog.DiscardHandler))
+	ctx, stop := context.WithCancel(t.Context())
+	c.Commands().AddHook(conntest.AfterScript(func() {
+		s.Add("acme", "second")
+		stop()
+	}))
+	s.Add("acme", "first")
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := c.Commands().ZCard(t.Context(), s.key).Val(); n != 2 {
+		t.Errorf("got %d changes, want 2", n)
+	}
+}
+
 // Old changes are removed. Too many become one for all credentials.
 func TestChangeStore_BoundsChanges(t *testing.T) {
 	t.Parallel()
@@ -72,8 +91,8 @@ func TestChangeStore_BoundsChanges(t *testing.T) {
 		t.Errorf("got %d changes, %v, want the new one", count(), err)
 	}
 	before := time.Now()
-	for part := range 11 {
-		for i := range maxStoredChanges / 10 {
+	for part := range 110 { // in small parts, which a slow machine records in time
+		for i := range maxStoredChanges / 100 {
 			s.Add("acme", strconv.Itoa(part)+"-"+strconv.Itoa(i))
 		}
 		if err := s.recordPending(); err != nil {

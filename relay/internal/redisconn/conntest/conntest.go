@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -126,6 +128,30 @@ func (k *Killer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 			for _, cmd := range cmds {
 				cmd.SetErr(err)
 			}
+		}
+		return err
+	}
+}
+
+// AfterScript returns a hook that calls run once, when the first script has returned without an error.
+func AfterScript(run func()) redis.Hook { return &afterScript{run: run} }
+
+type afterScript struct {
+	once sync.Once
+	run  func()
+}
+
+func (*afterScript) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (*afterScript) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *afterScript) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		if err == nil && strings.HasPrefix(cmd.Name(), "eval") {
+			a.once.Do(a.run)
 		}
 		return err
 	}
