@@ -95,7 +95,7 @@ func TestPluginKilled(t *testing.T) {
 	for round := range 4 {
 		var pid int
 		testkit.Eventually(t, "the plugin to run", func() (err error) {
-			pid, err = d.plugin(round + 1)
+			pid, err = d.plugin("shown", round+1)
 			return err
 		})
 		one := `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}` + "\n"
@@ -148,14 +148,88 @@ func TestPluginCrashLoop(t *testing.T) {
 	}
 }
 
-// plugin returns the process id of the nth start of a plugin.
-func (d *daemon) plugin(n int) (pid int, err error) {
-	parts := strings.Split(d.Err.String(), `"msg":"plugin started","sink":"shown","pid":`)
+// plugin returns the process ID of the nth start of the plugin of a sink.
+func (d *daemon) plugin(sink string, n int) (pid int, err error) {
+	parts := strings.Split(d.Err.String(), `"msg":"plugin started","sink":"`+sink+`","pid":`)
 	if len(parts) <= n {
 		return 0, fmt.Errorf("it was started %d times", len(parts)-1)
 	}
 	_, err = fmt.Sscan(strings.ReplaceAll(parts[n], ",", " "), &pid)
 	return pid, err
+}
+
+// A node whose plugins cannot be started again leaves what it has read, and the ordered sink that it leads, to another node. It
+// delivers again when its plugins run.
+func TestLongPluginFailsOnOneNode(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	sinks := []string{"ordered", "shown"}
+	start := func() (d *daemon, command string) {
+		t.Helper()
+		dir := tempDir(t)
+		command = filepath.Join(dir, "plugin")
+		if err := os.Symlink(binary(t), command); err != nil {
+			t.Fatal(err)
+		}
+		d = serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{
+			redis: fmt.Sprintf("url: %q", server.URL()),
+			sinks: `  shown: {type: plugin, command: [./plugin, builtin-plugin], args: [print], env: [GORACE]}
+  ordered: {type: plugin, command: [./plugin, builtin-plugin], args: [print], env: [GORACE], ordering: hub}
+`,
+		}.renderYAML()))
+		for _, sink := range sinks {
+			testkit.Eventually(t, "the plugin to run", func() error {
+				_, err := d.plugin(sink, 1)
+				return err
+			})
+		}
+		return d, command
+	}
+	publish := func(d *daemon) []string {
+		return d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(
+			`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 50), nil)
+	}
+	expectDelivered := func(ids []string, nodes ...*daemon) {
+		t.Helper()
+		for _, sink := range sinks {
+			testkit.Eventually(t, "the events of sink "+sink, func() error {
+				var logs strings.Builder
+				for _, node := range nodes {
+					logs.WriteString(node.Err.String())
+				}
+				return missing(ids, func(id string) bool {
+					return strings.Contains(logs.String(), `"msg":"notification","sink":"`+sink+`","hub":"hub-1","id":"`+id)
+				})
+			})
+		}
+	}
+	failing, command := start()
+	testkit.Eventually(t, "the node to lead", failing.Err.Contains("node became the leader of an ordered sink"))
+	working, _ := start()
+	if err := os.Remove(command); err != nil {
+		t.Fatal(err)
+	}
+	for _, sink := range sinks {
+		pid, err := failing.plugin(sink, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expectDelivered(publish(failing), working)
+
+	if err := os.Symlink(binary(t), command); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the node to deliver again", func() error {
+		if n := strings.Count(failing.Err.String(), "sink can make attempts on this node again"); n != len(sinks) {
+			return fmt.Errorf("%d of %d sinks do", n, len(sinks))
+		}
+		return nil
+	})
+	expectDelivered(publish(failing), failing, working)
 }
 
 // Plugins end when their daemon is killed.
@@ -169,7 +243,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 		})
 		var pid int
 		testkit.Eventually(t, "the plugin to run", func() (err error) {
-			pid, err = d.plugin(1)
+			pid, err = d.plugin("shown", 1)
 			return err
 		})
 		d.Signal(how)

@@ -13,12 +13,15 @@ import (
 // pending entries of the previous leader, before newer entries.
 const orderedConsumer = "ordered"
 
-// consumeOrdered consumes the queue of an ordered sink while this node holds its lease.
+// consumeOrdered consumes the queue of an ordered sink while this node holds its lease. A node on which the sink can make no
+// attempts releases the lease.
 func (s *Service) consumeOrdered(ctx context.Context, sink *openSink) error {
 	leadership := s.opts.Leases.Lease("ordered:"+sink.name, lease.DefaultTTL)
-	return leadership.RunHeld(ctx, func(work, held context.Context) error {
-		return sink.pipeline.RunAsLeader(work, held, func(ctx context.Context) error {
-			return s.consumeAsLeader(ctx, held, sink)
+	return sink.pipeline.WhileAvailable(ctx, func(ctx context.Context) error {
+		return leadership.RunHeld(ctx, func(work, held context.Context) error {
+			return sink.pipeline.RunAsLeader(work, held, func(ctx context.Context) error {
+				return s.consumeAsLeader(ctx, held, sink)
+			})
 		})
 	})
 }

@@ -20,6 +20,10 @@ const (
 	DefaultConcurrency = 16
 )
 
+// unavailableAfter is the time for which a sink can make no attempts on a node until the node leaves its deliveries to others. It
+// is longer than a plugin needs to start again after a crash.
+const unavailableAfter = 15 * time.Second
+
 // Options configure the pipeline of one sink.
 type Options struct {
 	// Name is the name of the sink in the configuration.
@@ -91,8 +95,9 @@ type Options struct {
 	Random   func() float64
 
 	// Tests set the following fields.
-	probeDelay time.Duration
-	rates      admission.RateStore
+	probeDelay       time.Duration
+	unavailableAfter time.Duration
+	rates            admission.RateStore
 }
 
 func (o *Options) setDefaults() {
@@ -125,6 +130,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.IsErased == nil {
 		o.IsErased = func(*relay.Notification) bool { return false }
+	}
+	if o.unavailableAfter <= 0 {
+		o.unavailableAfter = unavailableAfter
 	}
 	if o.rates == nil {
 		o.rates = &o.Store.Rates

@@ -72,7 +72,7 @@ func New(o Options) (*Pipeline, error) {
 	})
 	p.chain = p.build()
 	if sink, ok := o.Sink.(relay.ConcurrencyReporter); ok {
-		sink.ReportConcurrency(p.admission.SetConcurrency)
+		sink.ReportConcurrency(p.setConcurrency)
 	}
 	return p, nil
 }
@@ -166,7 +166,10 @@ func (p *Pipeline) Name() string { return p.opts.Name }
 func (p *Pipeline) InFlight() int64 { return p.runner.Running() }
 
 // Stop prevents new attempts. Deliveries that wait for one return an error. Running attempts continue.
-func (p *Pipeline) Stop() { p.stop() }
+func (p *Pipeline) Stop() {
+	p.stop()
+	p.state.stopWaiting()
+}
 
 // Close stops the pipeline, waits until all attempts have returned, and closes the sink. If ctx ends first, it leaves
 // the sink open, returns an error, and may be called again. It may be called twice.
@@ -178,7 +181,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	p.stop()
+	p.Stop()
 	p.admission.Close()
 	tick := time.NewTicker(closePollInterval)
 	defer tick.Stop()

@@ -34,21 +34,24 @@ type sinkState struct {
 	mu       sync.Mutex
 	current  store.State   // empty before it was read
 	resumed  string        // the last known value of [store.SinkState.Resumed]
-	changed  chan struct{} // closed and replaced when current changes
+	changed  chan struct{} // closed and replaced when current or unavailable changes
 	disables int           // number of running disable calls
-	counter  int           // rises when a state that is being read becomes out of date
+	// waiting runs while the sink can make no attempts on this node. When it fires, the node becomes unavailable.
+	waiting     *time.Timer
+	unavailable bool
+	counter     int // rises when a state that is being read becomes out of date
 }
 
 func newSinkState(o *Options, onResume func(context.Context) error) *sinkState {
 	return &sinkState{opts: o, store: &o.Store.States, onResume: onResume, changed: make(chan struct{})}
 }
 
-// Off reports whether the sink takes no deliveries, according to the last known state. The channel is closed when the
-// state changes.
+// Off reports whether the sink takes no deliveries on this node, according to the last known state. The channel is closed when
+// that may have changed.
 func (s *sinkState) Off() (off bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.current.IsOff(), s.changed
+	return s.current.IsOff() || s.unavailable, s.changed
 }
 
 // isActive reports whether the sink is known to take deliveries.
@@ -65,15 +68,15 @@ func (p *Pipeline) State() store.State {
 	return p.state.current
 }
 
-// WaitEnabled returns when the sink is active, or with the error of ctx. The channel is closed when the sink is paused
-// or disabled.
+// WaitEnabled returns when the sink is active and can make attempts on this node, or with the error of ctx. The channel is closed
+// when that may have changed.
 func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 	s := p.state
 	for {
 		s.mu.Lock()
-		changed, state := s.changed, s.current
+		changed, state, unavailable := s.changed, s.current, s.unavailable
 		s.mu.Unlock()
-		if state == store.StateActive {
+		if state == store.StateActive && !unavailable {
 			return changed, nil
 		}
 		var retry <-chan time.Time
