@@ -24,12 +24,17 @@ func queryFields(request reflect.Type) (fields []queryField) {
 	return fields
 }
 
-// QueryNames returns the names of the query parameters of a request.
-func QueryNames[Request any]() (names []string) {
-	for _, f := range queryFields(reflect.TypeFor[Request]()) {
-		names = append(names, f.name)
+// QueryNames returns the names of the query parameters of a request: those with one value, and those that may be repeated.
+func QueryNames[Request any]() (single, repeated []string) {
+	request := reflect.TypeFor[Request]()
+	for _, f := range queryFields(request) {
+		if request.FieldByIndex(f.index).Type.Kind() == reflect.Slice {
+			repeated = append(repeated, f.name)
+		} else {
+			single = append(single, f.name)
+		}
 	}
-	return names
+	return single, repeated
 }
 
 // EncodeQuery returns the members of a request that are not zero as query parameters.

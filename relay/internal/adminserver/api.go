@@ -323,7 +323,8 @@ func decodeRequest[Request any](r *http.Request) (request Request, err error) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		return request, decodeBody(r, maxRequest, &request)
 	}
-	query, rejected := httpserver.ParseQuery(r, adminapi.QueryNames[Request]()...)
+	single, repeated := adminapi.QueryNames[Request]()
+	query, rejected := httpserver.ParseQuery(r, single, repeated)
 	if rejected != nil {
 		return request, rejected
 	}

@@ -82,17 +82,18 @@ func TestEvents_Queries(t *testing.T) {
 		t.Errorf("got %d %s and the selection %+v", status, body, s)
 	}
 	for path, want := range map[string]string{
-		"events?after=bad":                "after is not",
-		"events?topics=[":                 "topics",
-		"events?since=soon":               "since is neither",
-		"events?until=soon":               "until is neither",
-		"events?since=1h&until=2h":        "until is not later",
-		"events?limit=0":                  "limit",
-		"events?contaner=c":               "did you mean container?",
-		"deliveries?states=wating":        "did you mean waiting?",
-		"deliveries?states=not_matched":   "the states are",
-		"deliveries?topics=[&states=dead": "topics",
-		"deliveries?since=soon":           "since is neither",
+		"events?after=bad":                 "after is not",
+		"events?topics=[":                  "topics",
+		"events?since=soon":                "since is neither",
+		"events?until=soon":                "until is neither",
+		"events?since=1h&until=2h":         "until is not later",
+		"events?limit=0":                   "limit",
+		"events?account_id=a&account_id=b": "the parameter account_id is given 2 times: give it once",
+		"events?contaner=c":                "did you mean container?",
+		"deliveries?states=wating":         "did you mean waiting?",
+		"deliveries?states=not_matched":    "the states are",
+		"deliveries?topics=[&states=dead":  "topics",
+		"deliveries?since=soon":            "since is neither",
 	} {
 		if status, body := request(path); status != 422 || !strings.Contains(body, want) {
 			t.Errorf("%s: got %d %s, want %q", path, status, body, want)

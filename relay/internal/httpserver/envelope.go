@@ -98,9 +98,10 @@ func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).WithExtra("id", id)
 }
 
-// ParseQuery returns the query parameters of a request. It rejects an unknown parameter whose name resembles a known one,
-// because a misspelled filter would select too much. Other unknown parameters are ignored, as is usual in HTTP.
-func ParseQuery(r *http.Request, known ...string) (url.Values, *relay.Error) {
+// ParseQuery returns the query parameters of a request. It rejects a parameter in single that is given more than once, because
+// only one of the values would count, and an unknown parameter whose name resembles a known one, because a misspelled filter would
+// select too much. Other unknown parameters are ignored, as is usual in HTTP.
+func ParseQuery(r *http.Request, single, repeated []string) (url.Values, *relay.Error) {
 	if r.URL.RawQuery == "" {
 		return nil, nil
 	}
@@ -108,7 +109,12 @@ func ParseQuery(r *http.Request, known ...string) (url.Values, *relay.Error) {
 	if err != nil {
 		return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
 	}
+	known := slices.Concat(single, repeated)
 	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if n := len(query[name]); n > 1 && slices.Contains(single, name) {
+			return nil, relay.NewError(relay.CodeInvalidArgument,
+				fmt.Sprintf("the parameter %s is given %d times: give it once", name, n)).WithExtra("parameter", name)
+		}
 		if slices.Contains(known, name) {
 			continue
 		}

@@ -44,7 +44,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		upgrade: transport.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
-	query, err := httpserver.ParseQuery(r, "token", "topics", "cursor", "after", "metadata")
+	query, err := httpserver.ParseQuery(r, []string{"cursor", "after", "metadata"}, []string{"token", "topics"})
 	if err != nil {
 		return nil, err
 	}

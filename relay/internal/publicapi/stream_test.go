@@ -170,6 +170,8 @@ func TestUpgradeRefusals(t *testing.T) {
 		{"many patterns", ok + "&topics=" + strings.Repeat("*,", 200) + "*", nil, relay.CodeInvalidArgument},
 		{"cursors, perhaps", ok + "&cursor=1", nil, relay.CodeInvalidArgument},
 		{"metadata, perhaps", ok + "&metadata=1", nil, relay.CodeInvalidArgument},
+		{"two metadata parameters", ok + "&metadata=true&metadata=true", nil, relay.CodeInvalidArgument},
+		{"two positions", ok + "&after=now&after=0-0", nil, relay.CodeInvalidArgument},
 		{"resume without cursors", ok + "&after=x&cursor=false", nil, relay.CodeInvalidArgument},
 		{"no connection", ok, []string{"Connection: keep-alive"}, relay.CodeInvalidSyntax},
 		{"no version", ok, []string{"Sec-WebSocket-Version:"}, relay.CodeInvalidSyntax},
