@@ -22,7 +22,11 @@ const (
 	writeTimeout   = 10 * time.Second
 )
 
-var errClosed = errors.New("the plugin is stopping")
+var (
+	errClosed = errors.New("the plugin is stopping")
+	// errConnectedLate reports a connection that was made at the very end of the time limit.
+	errConnectedLate = fmt.Errorf("no connection within %s", dialTimeout)
+)
 
 // brokerConn is a connection to a broker. When it is lost, every pending Publish returns: with the response if the
 // broker sent one, otherwise with a connLostError. A broker such as Mosquitto may close the connection directly after
@@ -147,15 +151,14 @@ func (r *reconnector) dropConnection() {
 	go func() { _ = c.Close() }() // some libraries block in Close
 }
 
-// connect rejects a connection that was made at the very end of the time limit, because a handshakeDialer may be
-// closing it.
+// connect rejects a late connection, because a handshakeDialer may be closing it.
 func (r *reconnector) connect() (brokerConn, error) {
 	ctx, cancel := context.WithTimeout(r.ctx, dialTimeout)
 	defer cancel()
 	c, err := r.open(ctx)
 	if err == nil && ctx.Err() != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("no connection within %s", dialTimeout)
+		return nil, errConnectedLate
 	}
 	return c, err
 }

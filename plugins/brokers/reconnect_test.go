@@ -100,7 +100,7 @@ func TestReconnector_RejectsConnectionAfterDialTimeout(t *testing.T) {
 			<-ctx.Done() // libraries close their connection now
 			return late, nil
 		}, testkit.Log(t))
-		if _, err := r.connection(t.Context()); err == nil || err.Error() != "no connection within 5s" {
+		if _, err := r.connection(t.Context()); !errors.Is(err, errConnectedLate) {
 			t.Errorf("got %v", err)
 		}
 		if late.lifetime().Err() == nil {
