@@ -24,7 +24,7 @@ func queryFields(request reflect.Type) (fields []queryField) {
 	return fields
 }
 
-// QueryNames returns the names of the query parameters of a request: those with one value, and those that may be repeated.
+// QueryNames returns the names of the query parameters of a request. A parameter in repeated may have several values.
 func QueryNames[Request any]() (single, repeated []string) {
 	request := reflect.TypeFor[Request]()
 	for _, f := range queryFields(request) {

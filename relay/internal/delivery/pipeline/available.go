@@ -3,46 +3,36 @@ package pipeline
 import (
 	"context"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 // setConcurrency applies how many attempts the sink can make at once on this node.
 func (p *Pipeline) setConcurrency(n int) {
 	p.admission.SetConcurrency(n)
-	if p.stopping.Err() == nil {
-		p.state.setAvailable(n > 0)
-	}
+	p.state.setAvailable(n > 0)
 }
 
-// setAvailable records whether the sink can make attempts on this node. If it cannot for [unavailableAfter], the node
-// takes no deliveries until it can, so other nodes get those that this node has read.
+// setAvailable records whether the sink can make attempts on this node. If it cannot for [unavailableAfter], the node takes no
+// deliveries until it can. Other nodes then deliver what this node has read.
 func (s *sinkState) setAvailable(available bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case available && s.waiting != nil:
-		s.waiting.Stop()
-		s.waiting = nil
+	case available && s.outage != nil:
+		s.outage.Stop()
+		s.outage = nil
 		s.setUnavailableLocked(false)
-	case !available && s.waiting == nil:
+	case !available && s.outage == nil:
 		var timer *time.Timer
 		timer = time.AfterFunc(s.opts.unavailableAfter, func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
-			if s.waiting == timer {
+			if s.outage == timer && s.stopping.Err() == nil {
 				s.setUnavailableLocked(true)
 			}
 		})
-		s.waiting = timer
-	}
-}
-
-// stopWaiting prevents that the node becomes unavailable later.
-func (s *sinkState) stopWaiting() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.waiting != nil {
-		s.waiting.Stop()
-		s.waiting = nil
+		s.outage = timer
 	}
 }
 
@@ -91,10 +81,8 @@ func (s *sinkState) waitAvailable(ctx context.Context, want bool) error {
 		if isAvailable == want {
 			return nil
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
+		if _, err := await.Value(ctx, changed); err != nil {
+			return err
 		}
 	}
 }

@@ -61,7 +61,7 @@ func New(o Options) (*Pipeline, error) {
 	o.setDefaults()
 	p := &Pipeline{opts: o, stats: &statsBuffer{}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
-	p.state = newSinkState(&p.opts, p.resumeAttempts)
+	p.state = newSinkState(p.stopping, &p.opts, p.resumeAttempts)
 	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
 	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
 	p.runner = attempt.NewRunner(attempt.Options{
@@ -166,10 +166,7 @@ func (p *Pipeline) Name() string { return p.opts.Name }
 func (p *Pipeline) InFlight() int64 { return p.runner.Running() }
 
 // Stop prevents new attempts. Deliveries that wait for one return an error. Running attempts continue.
-func (p *Pipeline) Stop() {
-	p.stop()
-	p.state.stopWaiting()
-}
+func (p *Pipeline) Stop() { p.stop() }
 
 // Close stops the pipeline, waits until all attempts have returned, and closes the sink. If ctx ends first, it leaves
 // the sink open, returns an error, and may be called again. It may be called twice.
@@ -181,7 +178,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	if !first {
 		return nil
 	}
-	p.Stop()
+	p.stop()
 	p.admission.Close()
 	tick := time.NewTicker(closePollInterval)
 	defer tick.Stop()

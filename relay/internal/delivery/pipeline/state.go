@@ -28,6 +28,7 @@ func (s *stateStage) Handle(ctx context.Context, it *Item) error {
 // sinkState is the state of a sink as this node knows it.
 type sinkState struct {
 	opts     *Options
+	stopping context.Context // of the pipeline
 	store    *store.States
 	onResume func(context.Context) error // called when an operator has resumed the sink, whatever its state was
 
@@ -36,14 +37,16 @@ type sinkState struct {
 	resumed  string        // the last known value of [store.SinkState.Resumed]
 	changed  chan struct{} // closed and replaced when current or unavailable changes
 	disables int           // number of running disable calls
-	// waiting runs while the sink can make no attempts on this node. When it fires, the node becomes unavailable.
-	waiting     *time.Timer
+	counter  int           // rises when a state that is being read becomes out of date
+	// outage makes the sink unavailable on this node when it fires. It is nil while the sink can make attempts.
+	outage      *time.Timer
 	unavailable bool
-	counter     int // rises when a state that is being read becomes out of date
 }
 
-func newSinkState(o *Options, onResume func(context.Context) error) *sinkState {
-	return &sinkState{opts: o, store: &o.Store.States, onResume: onResume, changed: make(chan struct{})}
+func newSinkState(stopping context.Context, o *Options, onResume func(context.Context) error) *sinkState {
+	return &sinkState{
+		opts: o, stopping: stopping, store: &o.Store.States, onResume: onResume, changed: make(chan struct{}),
+	}
 }
 
 // Off reports whether the sink takes no deliveries on this node, according to the last known state. The channel is closed when
