@@ -1,9 +1,7 @@
 package directory
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +12,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hubrelay/hubrelay/internal/strictjson"
 )
 
 const (
@@ -44,9 +44,7 @@ func readInstance(home string) (instanceFile, error) {
 	if err != nil {
 		return c, err
 	}
-	d := json.NewDecoder(bytes.NewReader(data))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
+	if err := strictjson.Decode(data, &c); err != nil {
 		return c, fmt.Errorf(`%s must be {"command": [PROGRAM, …], "env": {NAME: VALUE}}: %w`, path, err)
 	}
 	if len(c.Command) > 0 && c.Command[0] == "" {

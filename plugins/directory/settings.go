@@ -1,14 +1,13 @@
 package directory
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/strictjson"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -20,13 +19,9 @@ type settings struct {
 // serverPath returns the path in the settings of a server.
 func serverPath(s relay.Server) (string, error) {
 	var c settings
-	d := json.NewDecoder(bytes.NewReader(s.Settings))
-	d.DisallowUnknownFields()
-	switch err := d.Decode(&c); {
+	switch err := strictjson.Decode(s.Settings, &c); {
 	case err != nil:
 		return "", fmt.Errorf("server %s: its settings must be {path: DIRECTORY}: %w", s.ID, err)
-	case d.More():
-		return "", fmt.Errorf("server %s: its settings must be {path: DIRECTORY} and nothing else", s.ID)
 	case c.Path == "":
 		return "", fmt.Errorf("server %s: path is missing; set it to the directory of the instances", s.ID)
 	case !filepath.IsAbs(c.Path):

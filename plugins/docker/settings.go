@@ -1,9 +1,7 @@
 package docker
 
 import (
-	"bytes"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -16,6 +14,7 @@ import (
 	"github.com/docker/cli/cli/connhelper"
 	"github.com/moby/moby/client"
 
+	"github.com/hubrelay/hubrelay/internal/strictjson"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -36,13 +35,8 @@ const settingsForm = "its settings must be {host: unix:///…, tcp://… or ssh:
 // readSettings reads and checks the settings of a server. Its errors name the server.
 func readSettings(s relay.Server) (settings, error) {
 	var c settings
-	d := json.NewDecoder(bytes.NewReader(s.Settings))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&c); err != nil {
+	if err := strictjson.Decode(s.Settings, &c); err != nil {
 		return c, fmt.Errorf("server %s: %s: %w", s.ID, settingsForm, err)
-	}
-	if d.More() {
-		return c, fmt.Errorf("server %s: %s and nothing else", s.ID, settingsForm)
 	}
 	if c.Host == "" {
 		c.Host = client.DefaultDockerHost

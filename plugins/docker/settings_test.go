@@ -36,8 +36,8 @@ func TestDriver_ConfigureChecksSettings(t *testing.T) {
 
 		{``, "its settings must be"},
 		{`[]`, "its settings must be"},
-		{`{} {}`, "nothing else"},
-		{`{"hots":""}`, `unknown field "hots"`},
+		{`{} {}`, "more text after the JSON value"},
+		{`{"hots":""}`, "hots is an unknown key; did you mean host?"},
 		{`{"host":5}`, "its settings must be"},
 		{`{"host":"/run/docker.sock"}`, "must start with unix://"},
 		{`{"host":"unix://run/docker.sock"}`, "three slashes"},

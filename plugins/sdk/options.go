@@ -3,18 +3,12 @@ package sdk
 import (
 	"bytes"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"reflect"
-	"slices"
-	"strconv"
-	"strings"
 
-	"github.com/hubrelay/hubrelay/internal/suggest"
+	"github.com/hubrelay/hubrelay/internal/strictjson"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -93,127 +87,23 @@ func (o *options) check() error {
 
 // decode fills the author's struct. Its errors are for the operator. An error about one key is a [relay.FieldError].
 func (o *options) decode(text []byte) error {
-	into := o.config
-	if into == nil {
-		into = &struct{}{}
-	}
 	if len(bytes.TrimSpace(text)) == 0 {
 		text = []byte("{}")
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return configError(err, text, into)
+	if o.config == nil {
+		if err := strictjson.Decode(text, &struct{}{}); err != nil {
+			return fmt.Errorf("this plugin takes no configuration: %w", err)
+		}
+		return nil
 	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is text after the object")
+	into := o.config
+	if err := strictjson.Decode(text, into); err != nil {
+		return err
 	}
 	if v, ok := into.(interface{ Validate() error }); ok {
 		return v.Validate()
 	}
 	return nil
-}
-
-// configError translates a decoding error for the operator.
-func configError(err error, text []byte, into any) error {
-	var wrong *json.UnmarshalTypeError
-	if errors.As(err, &wrong) && wrong.Field != "" {
-		value := strings.NewReplacer("array", "list", "object", "map", "bool", "boolean").Replace(wrong.Value)
-		return &relay.FieldError{
-			Field: wrong.Field, Problem: fmt.Sprintf("must be a %s, not a %s", plainType(wrong.Type), value),
-		}
-	}
-	// encoding/json has no type for this one.
-	quoted, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
-	key, notQuoted := strconv.Unquote(quoted)
-	if !unknown || notQuoted != nil {
-		return errors.New(strings.TrimPrefix(err.Error(), "json: "))
-	}
-	keys := jsonKeys(reflect.TypeOf(into).Elem())
-	hint := "this plugin takes no configuration"
-	if nearest := suggest.ClosestName(key, keys); nearest != "" {
-		hint = "did you mean " + nearest + "?"
-	} else if len(keys) > 0 {
-		hint = "the keys are " + strings.Join(keys, ", ")
-	}
-	return &relay.FieldError{Field: keyPath(text, key), Problem: "is an unknown key; " + hint}
-}
-
-// keyPath returns the path of a key in the operator's JSON that the author's struct lacks. If there are several, it
-// returns the first.
-func keyPath(text []byte, key string) string {
-	var walk func(v any, path string) string
-	walk = func(v any, path string) string {
-		switch v := v.(type) {
-		case map[string]any:
-			if _, ok := v[key]; ok {
-				return path + key
-			}
-			for _, name := range slices.Sorted(maps.Keys(v)) {
-				if found := walk(v[name], path+name+"."); found != "" {
-					return found
-				}
-			}
-		case []any:
-			for i, item := range v {
-				if found := walk(item, path+strconv.Itoa(i)+"."); found != "" {
-					return found
-				}
-			}
-		}
-		return ""
-	}
-	var all any
-	if err := json.Unmarshal(text, &all); err != nil {
-		return key
-	}
-	return walk(all, "")
-}
-
-func plainType(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.Slice, reflect.Array:
-		return "list"
-	case reflect.Map, reflect.Struct:
-		return "map"
-	case reflect.Bool:
-		return "boolean"
-	case reflect.String:
-		return "string"
-	}
-	return "number"
-}
-
-// jsonKeys lists the keys of a struct and of its embedded structs.
-func jsonKeys(t reflect.Type) []string {
-	seen, keys := map[reflect.Type]bool{}, []string{}
-	var walk func(reflect.Type)
-	walk = func(t reflect.Type) {
-		for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
-			t = t.Elem()
-		}
-		if t.Kind() != reflect.Struct || seen[t] {
-			return
-		}
-		seen[t] = true
-		for i := range t.NumField() {
-			f := t.Field(i)
-			name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-			if !f.IsExported() && !f.Anonymous || name == "-" {
-				continue
-			}
-			if name == "" && !f.Anonymous {
-				name = f.Name
-			}
-			if name != "" {
-				keys = append(keys, name)
-			}
-			walk(f.Type)
-		}
-	}
-	walk(t)
-	slices.Sort(keys)
-	return slices.Compact(keys)
 }
 
 // newLogHandler writes records in the format that the daemon parses. It writes all levels, and the daemon filters.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/durations"
+	"github.com/hubrelay/hubrelay/internal/strictjson"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
@@ -342,18 +343,16 @@ func decodeBody(r *http.Request, maxBody int, request any) error {
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return err
 	}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	err = dec.Decode(request)
-	var syntax *json.SyntaxError
+	err = strictjson.Decode(body, request)
+	var syntax *strictjson.SyntaxError
+	var field *relay.FieldError
 	switch {
-	case errors.As(err, &syntax), errors.Is(err, io.ErrUnexpectedEOF):
-		return relay.NewError(relay.CodeInvalidSyntax, "the body is not JSON")
+	case errors.As(err, &syntax):
+		return relay.NewError(relay.CodeInvalidSyntax, "the body cannot be read: "+err.Error())
+	case errors.As(err, &field):
+		return relay.NewError(relay.CodeInvalidArgument, err.Error()).WithPointer("/" + strings.ReplaceAll(field.Field, ".", "/"))
 	case err != nil:
-		return relay.NewError(relay.CodeInvalidArgument, strings.TrimPrefix(err.Error(), "json: "))
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return relay.NewError(relay.CodeInvalidSyntax, "the body has more data after the JSON text")
+		return relay.NewError(relay.CodeInvalidArgument, "the body cannot be read: "+err.Error())
 	}
 	return nil
 }

@@ -92,7 +92,10 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/deadletters/drop", `{}`, nil, 422, `"source":"/ids"`},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"all":true}`, nil, 422, "either"},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"hub_id":"h"}`, nil, 422, "filters"},
-		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":"x"}`, nil, 422, "422.invalid-argument"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":"x"}`, nil, 422, "ids must be a list, not a string"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"isd":["x"]}`, nil, 422, "isd is an unknown key; did you mean ids?"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"isd":["x"]}`, nil, 422, `"source":"/isd"`},
+		{"POST", "/api/sinks/a/replay", `{"since":"1h"}`, nil, 422, "since is an unknown key; the keys are after, "},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"changed":2,"missing":0,"unreadable":0}}`},
 		{
 			"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":7}`, nil, 200,
