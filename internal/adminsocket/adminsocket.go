@@ -262,7 +262,7 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		if err == nil && (uid == 0 || uid == os.Geteuid()) {
 			return conn, nil
 		}
-		l.log.Warn("admin connection refused", "uid", uid, "error", err)
+		l.log.Warn("admin connection rejected", "uid", uid, "error", err)
 		_ = conn.Close()
 	}
 }

@@ -1,4 +1,4 @@
-// Package durations parses durations that may contain days and weeks.
+// Package durations parses and formats durations that may contain days and weeks.
 package durations
 
 import (
@@ -6,6 +6,7 @@ import (
 	"math"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -52,6 +53,18 @@ func Parse(text string) (time.Duration, error) {
 	return total, nil
 }
 
+// Format formats d without trailing zero units, such as 24h instead of 24h0m0s.
+func Format(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}
+
 // Value is a flag of a command (pflag.Value).
 type Value time.Duration
 
@@ -64,8 +77,8 @@ func (v *Value) Set(text string) error {
 	return err
 }
 
-// String returns the duration as Go formats it.
-func (v *Value) String() string { return time.Duration(*v).String() }
+// String returns the duration in the format of [Format].
+func (v *Value) String() string { return Format(time.Duration(*v)) }
 
 // Type is the name of the type in help.
 func (v *Value) Type() string { return "duration" }

@@ -17,7 +17,7 @@ type Error struct {
 	Title string `json:"title"`
 	// Detail describes this error and its remedy.
 	Detail string `json:"detail"`
-	// Source is a JSON pointer (RFC 6901) into the request, with the prefix /value.
+	// Source is a JSON pointer (RFC 6901) into the body of the request.
 	Source string `json:"source,omitempty"`
 	// Extra contains more facts for programs, by name.
 	Extra map[string]any `json:"extra,omitempty"`

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
@@ -53,6 +54,10 @@ func newError(err error, text []byte, into any) error {
 			return errors.New("the JSON " + problem)
 		}
 		return &relay.FieldError{Field: wrong.Field, Problem: problem}
+	}
+	var invalidTime *time.ParseError
+	if errors.As(err, &invalidTime) {
+		return errors.New(strconv.Quote(relay.Truncate(strings.Trim(invalidTime.Value, `"`), 60)) + " is not a time such as 2027-01-31T12:00:00Z")
 	}
 	// encoding/json has no type for this error.
 	quoted, isUnknown := strings.CutPrefix(err.Error(), "json: unknown field ")

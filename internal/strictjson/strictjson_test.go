@@ -3,6 +3,7 @@ package strictjson_test
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/strictjson"
 	"github.com/hubrelay/hubrelay/relay"
@@ -21,9 +22,10 @@ type settings struct {
 	Rules  []struct {
 		Deep bool `json:"deep,omitempty"`
 	} `json:"rules"`
-	Plain  string
-	Out    string `json:"-"`
-	hidden int
+	Plain   string
+	Out     string `json:"-"`
+	hidden  int
+	Expires time.Time `json:"expires"`
 	page
 }
 
@@ -38,15 +40,16 @@ func TestDecode(t *testing.T) {
 		`{"report":}`:                    "invalid JSON at byte 11: invalid character '}' looking for beginning of value",
 		`[1]`:                            "the JSON must be a map, not a list",
 		`{"reprot":"x"}`:                 "reprot is an unknown key; did you mean report?",
-		`{"Out":"x"}`:                    "Out is an unknown key; the keys are Plain, deep, labels, limit, limits, names, next, report, rules",
+		`{"Out":"x"}`:                    "Out is an unknown key; the keys are Plain, deep, expires, labels, limit, limits, names, next, report, rules",
 		`{"report":7}`:                   "report must be a string, not a number",
 		`{"report":true}`:                "report must be a string, not a boolean",
 		`{"limits":[]}`:                  "limits must be a map, not a list",
 		`{"limits":{"limit":"x"}}`:       "limits.limit must be a number, not a string",
 		`{"names":["a",1]}`:              "names must be a string, not a number",
+		`{"expires":"5x"}`:               `"5x" is not a time such as 2027-01-31T12:00:00Z`,
 		`{"limits":{"limti":1}}`:         "limits.limti is an unknown key; did you mean limit?",
 		`{"rules":[{},{"depe":true}]}`:   "rules.1.depe is an unknown key; did you mean deep?",
-		`{"next":{"next":{"zzzzzz":1}}}`: "next.next.zzzzzz is an unknown key; the keys are Plain, deep, labels, limit, limits, names, next, report, rules",
+		`{"next":{"next":{"zzzzzz":1}}}`: "next.next.zzzzzz is an unknown key; the keys are Plain, deep, expires, labels, limit, limits, names, next, report, rules",
 	} {
 		var got string
 		if err := strictjson.Decode([]byte(text), &settings{}); err != nil {

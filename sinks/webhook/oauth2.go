@@ -195,7 +195,7 @@ func (t *tokenSource) rejectToken(text string) (getOther func(context.Context) (
 		return nil
 	}
 	if t.refetchDelay > 0 && !t.isRejected {
-		t.log.Warn("receiver rejects new tokens with 401, check scope, audience and resource",
+		t.log.Warn("destination rejects new tokens with 401, check scope, audience and resource",
 			"token_endpoint", t.target.Host())
 	}
 	t.isRejected = true

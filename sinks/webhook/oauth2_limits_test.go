@@ -61,7 +61,7 @@ func TestTokensAreRefused(t *testing.T) {
 	}
 }
 
-// If the receiver rejects the token for one event while the endpoint fails, other events still use the token. It is replaced
+// If the destination rejects the token for one event while the endpoint fails, other events still use the token. It is replaced
 // once the endpoint works again.
 func TestTokenIsRejectedWhileEndpointFails(t *testing.T) {
 	t.Parallel()

@@ -171,7 +171,7 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 		return nil, nil
 	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
 		if s.compressor.pauseCompression() {
-			s.log.Warn("receiver rejects compressed bodies (415), sending uncompressed ones for an hour", "host",
+			s.log.Warn("destination rejects compressed bodies (415), sending uncompressed ones for an hour", "host",
 				h.endpoint.Host())
 		}
 		again = func() (string, error) { return token, nil }

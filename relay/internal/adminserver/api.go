@@ -325,7 +325,7 @@ func decodeRequest[Request any](r *http.Request) (request Request, err error) {
 		return request, decodeBody(r, maxRequest, &request)
 	}
 	single, repeated := adminapi.QueryNames[Request]()
-	query, rejected := httpserver.ParseQuery(r, single, repeated)
+	query, rejected := httpserver.ParseQuery(r, httpserver.QueryNames{Single: single, Repeated: repeated})
 	if rejected != nil {
 		return request, rejected
 	}

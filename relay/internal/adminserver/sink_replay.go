@@ -38,7 +38,7 @@ func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (replay.Selecti
 				"until is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h", "/until")
 		}
 		if hasStart && !s.Until.After(start) {
-			return reject(relay.CodeInvalidArgument, "until is not later than after, so nothing is between them", "/until")
+			return reject(relay.CodeInvalidArgument, "until is not later than the start of the replay, so no events are between them", "/until")
 		}
 	}
 	topics := splitTopics(q.Topics)

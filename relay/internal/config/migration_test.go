@@ -79,10 +79,10 @@ func TestLoad_MigrationErrors(t *testing.T) {
 		},
 		"concurrency": {
 			"{server_concurrency: 2000}",
-			"migration.server_concurrency: 2000 is out of range; choose something from 1 to 1024",
+			"migration.server_concurrency: 2000 is out of range; choose a value from 1 to 1024",
 		},
 		"expiry": {
-			"{expire_after: 0s}", "migration.expire_after: 0s is out of range; choose something from 1s to 8760h",
+			"{expire_after: 0s}", "migration.expire_after: 0s is out of range; choose a value from 1s to 8760h",
 		},
 		"no inventory": {
 			"{driver: {command: [x]}, inventory_file: none.yaml}",

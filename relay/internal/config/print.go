@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
@@ -149,7 +150,7 @@ func (f *field) inlineYAML(n *node, v reflect.Value) string {
 func formatScalar(v reflect.Value) string {
 	switch x := v.Interface().(type) {
 	case time.Duration:
-		return ShortDuration(x)
+		return durations.Format(x)
 	case time.Time:
 		if x.IsZero() {
 			return ""
@@ -164,18 +165,6 @@ func formatScalar(v reflect.Value) string {
 	default:
 		return fmt.Sprint(x)
 	}
-}
-
-// ShortDuration formats d without trailing zero units, such as 24h instead of 24h0m0s.
-func ShortDuration(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = strings.TrimSuffix(s, "0s")
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = strings.TrimSuffix(s, "0m")
-	}
-	return s
 }
 
 // Address returns the address of Redis for logs, without user, password and parameters.

@@ -72,7 +72,7 @@ func checkRange[T interface {
 	if got < minValue || got > maxValue {
 		l.Error(path, formatScalar(reflect.ValueOf(got))+" is out of range",
 			fmt.Sprintf(
-				"choose something from %s to %s", formatScalar(reflect.ValueOf(minValue)),
+				"choose a value from %s to %s", formatScalar(reflect.ValueOf(minValue)),
 				formatScalar(reflect.ValueOf(maxValue)),
 			))
 	}

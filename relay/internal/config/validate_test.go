@@ -140,7 +140,7 @@ func TestLoad_ReportsAllErrorsOfSink(t *testing.T) {
 	_, err := config.Load(path, nil, kinds())
 	want := strings.ReplaceAll(`FILE:3:3: sinks.a: the ratio does not fit the rest
 FILE:3:3: sinks.a.url: is missing: give the address
-FILE:5:14: sinks.a.timeout: 0s is out of range; choose something from 1ms to 1h
+FILE:5:14: sinks.a.timeout: 0s is out of range; choose a value from 1ms to 1h
 FILE:6:14: sinks.a.tokens[0]: holds a space
 FILE:6:27: sinks.a.tokens[2]: holds a space
 FILE:8:19: sinks.b.ulr: unknown key; did you mean "url"?`, "FILE", path)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
@@ -102,7 +103,7 @@ func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification
 	var lines []string
 	digest, key := cfg.Digest, store.Ordering(cfg.Ordering).Key(n)
 	if digest.Wait > 0 {
-		text := "collected for " + config.ShortDuration(digest.Wait)
+		text := "collected for " + durations.Format(digest.Wait)
 		if len(digest.By) > 0 {
 			text += " by " + strings.Join(digest.By, " and ")
 		}
@@ -112,7 +113,7 @@ func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification
 	if batch := cfg.Batch; batch.Wait > 0 {
 		lines = append(lines, fmt.Sprintf("in batches of up to %d, which wait for %s at most unless full; shown "+
 			"as a batch of one",
-			batch.Max, config.ShortDuration(batch.Wait)))
+			batch.Max, durations.Format(batch.Wait)))
 	}
 	if cfg.Rate.Limited() {
 		text := "at most " + cfg.Rate.String()

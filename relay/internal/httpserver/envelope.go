@@ -13,6 +13,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/envelope"
 	"github.com/hubrelay/hubrelay/internal/suggest"
@@ -98,10 +99,17 @@ func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).WithExtra("id", id)
 }
 
-// ParseQuery returns the query parameters of a request. It rejects a parameter in single that is given more than once, because
-// only one of the values would count, and an unknown parameter whose name resembles a known one, because a misspelled filter would
-// select too much. Other unknown parameters are ignored, as is usual in HTTP.
-func ParseQuery(r *http.Request, single, repeated []string) (url.Values, *relay.Error) {
+// QueryNames are the names of the query parameters of a request.
+type QueryNames struct {
+	// Single are parameters with at most one value, and Repeated those that may have several.
+	Single, Repeated []string
+	// IgnoreOthers ignores other parameters, as is usual in HTTP, unless their name resembles a known one.
+	IgnoreOthers bool
+}
+
+// ParseQuery returns the query parameters of a request. It rejects a parameter in Single that is given more than once, because
+// only one of the values would count, and unknown parameters, because a misspelled filter would select too much.
+func ParseQuery(r *http.Request, names QueryNames) (url.Values, *relay.Error) {
 	if r.URL.RawQuery == "" {
 		return nil, nil
 	}
@@ -109,19 +117,28 @@ func ParseQuery(r *http.Request, single, repeated []string) (url.Values, *relay.
 	if err != nil {
 		return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
 	}
-	known := slices.Concat(single, repeated)
+	known := slices.Sorted(slices.Values(slices.Concat(names.Single, names.Repeated)))
 	for _, name := range slices.Sorted(maps.Keys(query)) {
-		if n := len(query[name]); n > 1 && slices.Contains(single, name) {
+		if n := len(query[name]); n > 1 && slices.Contains(names.Single, name) {
 			return nil, relay.NewError(relay.CodeInvalidArgument,
 				fmt.Sprintf("the parameter %s is given %d times: give it once", name, n)).WithExtra("parameter", name)
 		}
 		if slices.Contains(known, name) {
 			continue
 		}
-		if nearest := suggest.ClosestName(name, known); nearest != "" {
-			quoted := strconv.Quote(relay.Truncate(name, 60))
-			return nil, relay.NewError(relay.CodeInvalidArgument, "there is no parameter "+quoted+"; did you mean "+nearest+"?").
-				WithExtra("parameter", relay.Truncate(name, 60)).WithExtra("nearest", nearest)
+		shown := relay.Truncate(name, 60)
+		err := relay.NewError(relay.CodeInvalidArgument, "there is no parameter "+strconv.Quote(shown)).WithExtra("parameter", shown)
+		switch nearest := suggest.ClosestName(name, known); {
+		case nearest != "":
+			err.Detail += "; did you mean " + nearest + "?"
+			return nil, err.WithExtra("nearest", nearest)
+		case names.IgnoreOthers:
+		case len(known) == 0:
+			err.Detail += "; this request has no parameters"
+			return nil, err
+		default:
+			err.Detail += "; the parameters are " + strings.Join(known, ", ")
+			return nil, err
 		}
 	}
 	return query, nil

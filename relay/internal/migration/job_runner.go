@@ -85,20 +85,20 @@ func (j *jobRunner) runJob(ctx context.Context) {
 	case errors.Is(err, errJobMissing):
 		j.rollBackLostJob(ctx)
 	case errors.Is(err, errJobEnded):
-		j.log.Info("migration was ended by a cancellation or by another worker")
+		j.log.Info("migration was ended by a cancellation or by another node")
 	case errors.Is(err, errSuperseded):
-		j.log.Warn("another worker has taken over the migration")
+		j.log.Warn("another node has taken over the migration")
 		return // the other worker owns the server slots now
 	case errors.Is(err, errHigherLease):
 		// Without heartbeats, a worker claims the job again later, with a higher lease.
-		j.log.Warn("left migration to another worker", "error", err)
+		j.log.Warn("left migration to another node", "error", err)
 	case errors.Is(err, errRequeued):
 	case errors.Is(err, errNoServer):
 		j.log.Error("migration waits for another node", "source_server", j.job.Source,
 			"destination_server", j.job.Destination, "reason", err)
 		j.handOver(finalCtx)
 	default:
-		j.log.Info("released migration for another worker", "reason", err)
+		j.log.Info("released migration for another node", "reason", err)
 		j.handOver(finalCtx)
 	}
 	j.releaseServerSlot(finalCtx)

@@ -166,7 +166,7 @@ func (s *Service) Jobs(
 // Job returns the state of a job of the caller's hub.
 func (s *Service) Job(ctx context.Context, c module.Caller, id string) (relay.Job, error) {
 	notFound := relay.NewError(relay.CodeNoJob,
-		"the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it ended too long ago")
+		"the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it was deleted after 30 days or 100 newer jobs of its instance")
 	if !isJobID(id) {
 		return relay.Job{}, notFound
 	}

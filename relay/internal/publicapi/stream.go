@@ -44,7 +44,9 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		upgrade: transport.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
-	query, err := httpserver.ParseQuery(r, []string{"cursor", "after", "metadata"}, []string{"token", "topics"})
+	query, err := httpserver.ParseQuery(r, httpserver.QueryNames{
+		Single: []string{"cursor", "after", "metadata"}, Repeated: []string{"token", "topics"}, IgnoreOthers: true,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func newInit(std term.Streams, build Build) *cobra.Command {
 stores only the SHA-256 of the key. In a terminal it asks for all settings that no flag sets. Without a terminal, and
 with --yes or -o other than table, it uses the defaults.
 
---sink adds a destination: its type, then its settings from configs/hubrelay.yaml, separated by commas. Write a nested
+--sink adds a sink: its type, then its settings from configs/hubrelay.yaml, separated by commas. Write a nested
 setting with a dot, as in batch.max=5. Repeat a setting to create a list. For a webhook without secrets, a secret is
 generated. Write secrets as ${NAME}, which serve reads from its environment, or use a file (url_file=…), because other
 users of this machine can see flags.`,
@@ -44,7 +44,7 @@ users of this machine can see flags.`,
 	flags.StringVar(&f.listen, "listen", setup.DefaultListen, "address for clients and producers, host:port")
 	flags.StringVar(&f.redis, "redis", "", "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; "+
 		"empty for an embedded redis-server")
-	flags.StringArrayVar(&f.sinks, "sink", nil, "a destination: TYPE,KEY=VALUE,…; may be repeated")
+	flags.StringArrayVar(&f.sinks, "sink", nil, "a sink: TYPE,KEY=VALUE,…; may be repeated")
 	flags.BoolVar(&f.force, "force", false, "overwrite an existing file")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask questions")
 	f.Register(flags)

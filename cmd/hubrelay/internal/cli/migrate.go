@@ -43,7 +43,7 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 		Args: command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if m.Destination == "" {
-				return command.NewUsageError(cmd, errors.New("a destination is required: set the ID of a server with --to"))
+				return command.NewUsageError(cmd, errors.New("--to is required: set it to the ID of a server"))
 			}
 			m.Container, m.Instance = args[0], args[1]
 			id, err := r.newClient().Migrate(cmd.Context(), m)

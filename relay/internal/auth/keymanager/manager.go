@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -180,7 +182,7 @@ func (m *Manager) Rotate(ctx context.Context, name string, overlap time.Duration
 	created := adminapi.CreatedKey{Name: name}
 	if overlap < 0 || overlap > maxOverlap {
 		return created, relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf("overlap is %s: choose 0s to %dd", overlap, maxOverlap/(24*time.Hour)))
+			fmt.Sprintf("overlap is %s; choose 0s to %dd", durations.Format(overlap), maxOverlap/(24*time.Hour)))
 	}
 	if err := m.rejectConfigured(name); err != nil {
 		return created, err
@@ -220,7 +222,7 @@ func newKeyError(name string, err error) error {
 	case errors.Is(err, keystore.ErrExists), errors.Is(err, keystore.ErrTooMany), errors.Is(err, keystore.ErrConflict):
 		return relay.NewError(relay.CodeInvalidState, name+": "+err.Error())
 	case errors.Is(err, keystore.ErrNotFound):
-		return relay.NewError(relay.CodeNoKey, name+": "+err.Error()+"; 'hubrelay keys list' shows all keys")
+		return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(name)+"; 'hubrelay keys list' shows all keys")
 	default:
 		return err
 	}

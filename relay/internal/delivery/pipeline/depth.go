@@ -33,8 +33,8 @@ func (t *depthTracker) set(depth int64) (becameFull bool) {
 		return false
 	}
 	if _, ok := t.fullLog.Allow(); ok {
-		t.opts.Log.Error("retry queue of the sink is full, fresh deliveries wait in its queue, which drops the oldest "+
-			"when it is full too; fix the destination, raise backlog, or remove the sink",
+		t.opts.Log.Error("scheduled retries have reached backlog, so new deliveries wait in the queue of the sink, which drops the "+
+			"oldest events when it is full; fix the destination, raise backlog, or remove the sink",
 			"scheduled_retries", depth, "backlog", t.opts.Backlog)
 	}
 	return true

@@ -194,7 +194,7 @@ func (r *Reporter) reportPipelines(ctx context.Context, pipelines []*Pipeline, f
 	defer cancel()
 	if err := r.storeStats(ctx, pipelines); err != nil {
 		if ctx.Err() == nil {
-			r.log.Warn("statistics of sinks could not be stored", "error", err)
+			r.log.Warn("stats of sinks could not be stored", "error", err)
 		}
 		return
 	}

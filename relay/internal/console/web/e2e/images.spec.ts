@@ -27,7 +27,7 @@ test('overview, sink and event of a relay with a failing sink', async ({ open })
   await save(page, 'overview');
   const sink = await open('failing', 'operator', '/sinks/billing', { viewport: size });
   await loaded(sink, 'billing');
-  await expect(sink.getByText('Errors by cause')).toBeVisible();
+  await expect(sink.getByText('Deliveries by error')).toBeVisible();
   await save(sink, 'sink');
   const [event] = await events('failing', 'limit=1');
   const detail = await open('failing', 'operator', `/events/${event?.id}`, { viewport: size });

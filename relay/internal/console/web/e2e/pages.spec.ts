@@ -39,7 +39,7 @@ async function details(relay: Relay): Promise<Shown[]> {
   const shown: Shown[] = [
     { path: `/events/${event}`, heading: event, text: 'Payload' },
     { path: `/live?event=${event}`, heading: 'Live', text: 'Publisher' },
-    { path: `/sinks/${sink}`, heading: sink, text: 'Errors by cause' },
+    { path: `/sinks/${sink}`, heading: sink, text: 'Deliveries by error' },
     { path: `/sinks/${sink}/deadletters`, heading: `Dead letters of ${sink}`, text: 'Replay all' },
     { path: `/sinks/${sink}/deadletters/${letter}`, heading: letter, text: 'Attempts' },
   ];

@@ -331,11 +331,11 @@ function Causes({ deliveries, complete }: { deliveries: Delivery[]; complete: bo
   return (
     <section>
       <header>
-        <h2>Errors by cause</h2>
+        <h2>Deliveries by error</h2>
         <Part complete={complete} />
       </header>
       <Table
-        caption="Errors of dead letters and retrying deliveries by cause"
+        caption="Dead and retrying deliveries by error"
         columns={causeColumns}
         rows={groupByCause(deliveries)}
         rowKey={(c) => c.text + c.example}
@@ -365,14 +365,14 @@ function Failures({ sink, deliveries, complete }: { sink: string; deliveries: De
   return (
     <section>
       <header>
-        <h2>Recent failed deliveries</h2>
+        <h2>Recent dead and retrying deliveries</h2>
         <Part complete={complete} />
         <a href={href(['deliveries'], { sink, states: ['dead', 'retrying'] })}>All deliveries</a>
         <a href={href(['sinks', sink, 'deadletters'])}>Dead letters</a>
       </header>
       {rows.length ? (
         <Table
-          caption="Recent failed deliveries"
+          caption="Recent dead and retrying deliveries"
           columns={failureColumns}
           rows={rows}
           rowKey={(d) => `${d.event_id} ${d.delivery_id ?? ''} ${d.state}`}
