@@ -287,7 +287,7 @@ func (c *connection) readerDone() {
 	}
 	broken, idle, conn := c.state == stateDead, !c.writing, c.conn
 	c.mu.Unlock()
-	c.replay.wakeUp()
+	c.replay.leave()
 	switch {
 	case conn == nil:
 	case broken:

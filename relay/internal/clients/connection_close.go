@@ -46,6 +46,7 @@ func (c *connection) close(how closeRequest) bool {
 	}
 	c.startWriter()
 	c.mu.Unlock()
+	c.replay.leave()
 	c.server.unsubscribe(c)
 	return true
 }

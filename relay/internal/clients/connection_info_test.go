@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
+
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
@@ -150,6 +152,27 @@ func TestConnections_ReplayingState(t *testing.T) {
 	if len(list) != 1 || list[0].State != ConnectionReplaying || list[0].Account != "a" || list[0].Topics != "job.*" {
 		t.Errorf("%+v", list)
 	}
+}
+
+// A replay ends when its client leaves, although it waits for the log, so it does not delay other replays or the end of the relay.
+func TestReplay_EndsWithItsClient(t *testing.T) {
+	t.Parallel()
+	log := &stuckLog{asked: make(chan struct{}, 1), leave: make(chan struct{})}
+	n := startNode(t, Options{History: log}, nil)
+	t.Cleanup(func() { close(log.leave) })
+	n.Start(0, streamid.Position{MS: 9})
+	const clients = 5
+	var conns []*websocket.Conn
+	for i := range uint64(clients) {
+		after := string(testCursors.Append(nil, 1, 0, []streamid.Position{{MS: 1 + i}}))
+		conns = append(conns, n.dial(t, "account=a&after="+after))
+	}
+	<-log.asked
+	n.wantFigures(t, fmt.Sprintf("map[started:%d] map[] map[]", clients))
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+	n.wantFigures(t, fmt.Sprintf("map[ended false:%d started:%d] map[] map[]", clients, clients))
 }
 
 func BenchmarkConnectionsOf50000(b *testing.B) {

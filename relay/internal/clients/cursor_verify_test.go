@@ -54,8 +54,9 @@ func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 		if problem != nil {
 			t.Fatal(problem)
 		}
+		r.ctx, r.cancel = context.WithCancel(t.Context())
 		if tt.leaves {
-			log.then = func() { c.state = stateDead }
+			log.then = r.leave
 		}
 		r.position = r.feed.locate(r.positions)
 		if got := r.verifyPositions(); got == tt.leaves || !slices.Equal(log.counts, tt.want) {

@@ -34,7 +34,11 @@ type replay struct {
 	subscription *Subscription
 	topics       map[string]bool // cached results of wantsTopic
 	feed         *feed
-	wake         chan struct{} // signals that the client may be idle or leaving
+	wake         chan struct{} // signals that the client may be idle
+
+	// ctx ends when the client leaves.
+	ctx    context.Context
+	cancel context.CancelFunc
 
 	positions      []streamid.Position // the client has received everything up to these
 	located        bool                // position is valid
@@ -93,6 +97,13 @@ func cursorError(reason string) *relay.Error {
 	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "after")
 }
 
+// leave ends the replay. It does nothing on a nil replay.
+func (r *replay) leave() {
+	if r != nil {
+		r.cancel()
+	}
+}
+
 // wakeUp makes the replay check its client again. It does nothing on a nil replay.
 func (r *replay) wakeUp() {
 	if r == nil {
@@ -121,9 +132,13 @@ func (r *replay) waitIdle() bool {
 	for {
 		idle, stays := r.client.isIdle()
 		if idle || !stays {
-			return stays
+			return stays && r.ctx.Err() == nil // the server can stop before its clients leave
 		}
-		<-r.wake
+		select {
+		case <-r.wake:
+		case <-r.ctx.Done():
+			return false
+		}
 	}
 }
 
@@ -131,7 +146,10 @@ func (r *replay) waitIdle() bool {
 func (r *replay) sendChunk() (joined bool) {
 	f := r.feed
 	r.startChunk(FromLog)
-	t := r.server.replaySlots.acquire(r.turnOwner())
+	t := r.server.replaySlots.acquire(r.ctx, r.turnOwner())
+	if t == nil {
+		return false
+	}
 	f.mu.Lock()
 	if !r.located || r.position.next < f.baseSeq || r.verifiedResets != f.resets {
 		r.position, r.located = f.locate(r.positions), true
@@ -168,7 +186,7 @@ func (r *replay) sendChunk() (joined bool) {
 	if moved != nil {
 		select {
 		case <-moved:
-		case <-r.wake:
+		case <-r.ctx.Done():
 		}
 	}
 	return joined
@@ -286,6 +304,9 @@ func (r *replay) sendResync() {
 
 // waitAfterError waits after a failed read of the log, with backoff.
 func (r *replay) waitAfterError(err error) {
+	if r.ctx.Err() != nil {
+		return
+	}
 	r.retryWait = min(max(2*r.retryWait, replayRetryMin), replayRetryMax)
 	r.server.opts.Log.Debug("log read for a replay failed",
 		"key_name", r.client.key, "error", err, "retry_in", r.retryWait.String())
@@ -293,6 +314,6 @@ func (r *replay) waitAfterError(err error) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-r.wake:
+	case <-r.ctx.Done():
 	}
 }

@@ -52,7 +52,7 @@ func (r *replay) addFeedEntry(e *feedEntry) {
 func (r *replay) verifyPositions() bool {
 	lost := false
 	for _, d := range r.position.unverified {
-		if _, stays := r.client.isIdle(); !stays {
+		if r.ctx.Err() != nil {
 			return false
 		}
 		at, gone, err := r.readPosition(d)
@@ -73,21 +73,24 @@ func (r *replay) verifyPositions() bool {
 // entries are needed later, it reads a segment that other replays can share.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
-		return r.server.logCache.Verify(r.server.ctx, r.turnOwner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
+		return r.server.logCache.Verify(r.ctx, r.turnOwner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
 	}
-	_, at, lost, err = r.server.logCache.ReadFrom(r.server.ctx, r.turnOwner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
+	_, at, lost, err = r.server.logCache.ReadFrom(r.ctx, r.turnOwner(), r.feed.firstPartition+d.slot, r.positions[d.slot])
 	return at, lost, err
 }
 
 // chunkFromLog fills a chunk of one partition from the log, up to the start of the feed's history.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
-	s, at, lost, err := r.server.logCache.ReadFrom(r.server.ctx, r.turnOwner(), r.feed.firstPartition+slot, r.positions[slot])
+	s, at, lost, err := r.server.logCache.ReadFrom(r.ctx, r.turnOwner(), r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
 		r.waitAfterError(err)
 		return
 	}
 	r.positions[slot] = at
-	t := r.server.replaySlots.acquire(r.turnOwner())
+	t := r.server.replaySlots.acquire(r.ctx, r.turnOwner())
+	if t == nil {
+		return
+	}
 	defer r.server.replaySlots.release(t)
 	r.retryWait = 0
 	if lost { // trimmed during the replay

@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"context"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/clients/turns"
@@ -32,10 +33,12 @@ func newReplaySlots(n int) *replaySlots {
 	return &replaySlots{turns.New(n, list...)}
 }
 
-// acquire waits for a slot, which must be released.
-func (s *replaySlots) acquire(owner string) *replaySlot {
-	t := s.slots.Acquire(owner)
-	t.startedAt, t.owner = time.Now(), owner
+// acquire waits for a slot, which must be released, until ctx ends. Then it returns nil.
+func (s *replaySlots) acquire(ctx context.Context, owner string) *replaySlot {
+	t, acquired := s.slots.Acquire(ctx, owner)
+	if acquired {
+		t.startedAt, t.owner = time.Now(), owner
+	}
 	return t
 }
 

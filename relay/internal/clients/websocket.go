@@ -124,8 +124,12 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request, sub *Subscr
 	if c.lease, err = s.reserveLease(w.Header(), sub); err != nil {
 		return nil, nil, err
 	}
+	if c.replay != nil {
+		c.replay.ctx, c.replay.cancel = context.WithCancel(s.ctx)
+	}
 	begin, added := s.addWithCursor(c, sub)
 	if !added {
+		c.replay.leave()
 		c.lease.release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}

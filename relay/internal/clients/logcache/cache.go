@@ -11,6 +11,7 @@ import (
 	"sort"
 	"sync"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clients/frame"
@@ -105,8 +106,13 @@ type flightKey struct {
 // sharedRead is a read for replays of several owners. It waits for a slot in the first turn of one of them, so no owner waits for the
 // turns of another.
 type sharedRead struct {
-	isQueued bool            // it waits for a slot or has it; guarded by Cache.mu
-	owners   map[string]bool // owners that wait for a turn; guarded by Cache.mu
+	callers  int             // replays that wait for the result; guarded by Cache.mu, like all up to owners
+	isQueued bool            // it waits for a slot or has it
+	owners   map[string]bool // owners that wait for a turn
+
+	// It ends with the result, or when its last caller has left.
+	ctx context.Context
+	end context.CancelFunc
 
 	done   chan struct{} // closed when the result is set
 	result readResult
@@ -132,7 +138,7 @@ var errNoLog = errors.New("read log: no log configured")
 
 // ReadFrom returns a segment that contains a position, and the position as stored in the log. If entries after the
 // position were lost, it returns lost, a segment that starts later, and the start of that segment. owner is the owner of the
-// replay.
+// replay. It waits until ctx ends.
 func (c *Cache) ReadFrom(ctx context.Context, owner string, partition int, position streamid.Position) (
 	s *Segment, at streamid.Position, lost bool, err error,
 ) {
@@ -147,23 +153,38 @@ func (c *Cache) ReadFrom(ctx context.Context, owner string, partition int, posit
 	f := c.flights[flight]
 	if f == nil {
 		f = &sharedRead{owners: make(map[string]bool), done: make(chan struct{})}
+		f.ctx, f.end = context.WithCancel(context.WithoutCancel(ctx))
 		c.flights[flight] = f
 	}
+	f.callers++
 	needsTurn := !f.isQueued && !f.owners[owner]
 	if needsTurn {
 		f.owners[owner] = true
 	}
 	c.mu.Unlock()
 	if needsTurn {
-		go c.readInTurn(ctx, owner, flight, f)
+		go c.readInTurn(owner, flight, f)
 	}
-	<-f.done
+	if _, err := await.Value(ctx, f.done); err != nil {
+		c.leave(flight, f)
+		return nil, position, false, err
+	}
 	return f.result.segment, f.result.at, f.result.lost, f.err
 }
 
+// leave removes a caller that does not wait any longer. Without callers the read does not take place.
+func (c *Cache) leave(key flightKey, f *sharedRead) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if f.callers--; f.callers == 0 && c.flights[key] == f {
+		delete(c.flights, key)
+		f.end()
+	}
+}
+
 // readInTurn reads in a turn of an owner, unless another owner of the read had a turn earlier.
-func (c *Cache) readInTurn(ctx context.Context, owner string, key flightKey, f *sharedRead) {
-	slot, acquired := c.slots.AcquireIf(owner, func() bool {
+func (c *Cache) readInTurn(owner string, key flightKey, f *sharedRead) {
+	slot, acquired := c.slots.AcquireIf(f.ctx, owner, func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		isFirst := !f.isQueued
@@ -174,13 +195,16 @@ func (c *Cache) readInTurn(ctx context.Context, owner string, key flightKey, f *
 		return
 	}
 	defer c.slots.Release(owner, slot)
-	f.result, f.err = c.read(ctx, key.readKey)
+	f.result, f.err = c.read(f.ctx, key.readKey)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.err == nil && c.epochs[key.partition] == key.epoch {
 		c.storeSegment(f.result.segment)
 	}
-	delete(c.flights, key)
+	if c.flights[key] == f {
+		delete(c.flights, key)
+	}
+	f.end()
 	close(f.done)
 }
 
@@ -198,7 +222,11 @@ func (c *Cache) Verify(ctx context.Context, owner string, partition int, positio
 	if c.source == nil {
 		return at, false, errNoLog
 	}
-	defer c.slots.Release(owner, c.slots.Acquire(owner))
+	slot, acquired := c.slots.Acquire(ctx, owner)
+	if !acquired {
+		return at, false, ctx.Err()
+	}
+	defer c.slots.Release(owner, slot)
 	at, lost, _, err = c.source.ReadFrom(ctx, partition, position, 1)
 	return at, lost, err
 }

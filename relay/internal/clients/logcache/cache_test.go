@@ -158,3 +158,39 @@ func TestCache_OwnersShareReads(t *testing.T) {
 		}
 	})
 }
+
+// Reads whose callers have left do not take place, so they do not delay others. A caller that stays gets its result.
+func TestCache_ReadsEndWithTheirCallers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := &slowLog{}
+		c := New(log, 1<<20)
+		ctx, leave := context.WithCancel(t.Context())
+		var callers sync.WaitGroup
+		for i := range uint64(1000) {
+			callers.Go(func() {
+				if _, _, _, err := c.ReadFrom(ctx, "many", 0, streamid.Position{MS: 10 * (i / 2)}); err == nil && ctx.Err() == nil {
+					t.Error("a read ended too early")
+				}
+			})
+			callers.Go(func() { _, _, _ = c.Verify(ctx, "many", 0, streamid.Position{MS: 10*i + 5}) })
+		}
+		stays := make(chan error, 1)
+		go func() {
+			_, _, _, err := c.ReadFrom(t.Context(), "many", 0, streamid.Position{MS: 4990})
+			stays <- err
+		}()
+		synctest.Wait()
+		leave()
+		callers.Wait()
+		if err := <-stays; err != nil {
+			t.Errorf("the read of a caller that stays: %v", err)
+		}
+		if n := log.reads.Load(); n > 3 { // one was taking place
+			t.Errorf("the log was read %d times, want at most 3 times", n)
+		}
+		if len(c.flights) != 0 {
+			t.Errorf("%d reads are remembered", len(c.flights))
+		}
+	})
+}

@@ -1,7 +1,10 @@
 // Package turns shares slots between owners that take turns, so the work of one owner cannot delay others for long.
 package turns
 
-import "sync"
+import (
+	"context"
+	"sync"
+)
 
 // Slots are a number of slots. A slot has a value of the caller. The methods may be called concurrently.
 type Slots[T any] struct {
@@ -27,14 +30,14 @@ func New[T any](perOwner int, values ...T) *Slots[T] {
 	return s
 }
 
-// Acquire waits for a slot. The caller must release it.
-func (s *Slots[T]) Acquire(name string) T {
-	slot, _ := s.AcquireIf(name, func() bool { return true })
-	return slot
+// Acquire waits for a slot, which the caller must release, until ctx ends.
+func (s *Slots[T]) Acquire(ctx context.Context, name string) (slot T, acquired bool) {
+	return s.AcquireIf(ctx, name, func() bool { return true })
 }
 
-// AcquireIf waits for a turn of the owner and then, if isWanted returns true, for a slot, which the caller must release.
-func (s *Slots[T]) AcquireIf(name string, isWanted func() bool) (slot T, acquired bool) {
+// AcquireIf waits for a turn of the owner and then, if isWanted returns true, for a slot, which the caller must release. It waits
+// until ctx ends.
+func (s *Slots[T]) AcquireIf(ctx context.Context, name string, isWanted func() bool) (slot T, acquired bool) {
 	s.mu.Lock()
 	o := s.owners[name]
 	if o == nil {
@@ -43,12 +46,23 @@ func (s *Slots[T]) AcquireIf(name string, isWanted func() bool) (slot T, acquire
 	}
 	o.count++
 	s.mu.Unlock()
-	o.turns <- struct{}{}
-	if !isWanted() {
-		s.endTurn(name)
+	select {
+	case o.turns <- struct{}{}:
+	case <-ctx.Done():
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leaveLocked(name)
 		return slot, false
 	}
-	return <-s.free, true
+	if isWanted() {
+		select {
+		case slot = <-s.free:
+			return slot, true
+		case <-ctx.Done():
+		}
+	}
+	s.endTurn(name)
+	return slot, false
 }
 
 // Release returns a slot of an owner.
@@ -60,8 +74,13 @@ func (s *Slots[T]) Release(name string, slot T) {
 func (s *Slots[T]) endTurn(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	<-s.owners[name].turns
+	s.leaveLocked(name)
+}
+
+// leaveLocked ends a call of an owner.
+func (s *Slots[T]) leaveLocked(name string) {
 	o := s.owners[name]
-	<-o.turns
 	if o.count--; o.count == 0 {
 		delete(s.owners, name)
 	}

@@ -1,6 +1,7 @@
 package turns
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +25,7 @@ func TestSlots_AreFair(t *testing.T) {
 						return
 					default:
 					}
-					slot := slots.Acquire("many")
+					slot, _ := slots.Acquire(t.Context(), "many")
 					time.Sleep(time.Millisecond)
 					turns.Add(1)
 					slots.Release("many", slot)
@@ -34,7 +35,7 @@ func TestSlots_AreFair(t *testing.T) {
 		time.Sleep(time.Second)
 		for range 10 {
 			before := turns.Load()
-			slot := slots.Acquire("one")
+			slot, _ := slots.Acquire(t.Context(), "one")
 			if n := turns.Load() - before; n > 4 {
 				t.Errorf("the other owner had %d turns in the meantime, want at most 4", n)
 			}
@@ -46,5 +47,34 @@ func TestSlots_AreFair(t *testing.T) {
 		if len(slots.owners) != 0 {
 			t.Errorf("%d owners are remembered", len(slots.owners))
 		}
+	})
+}
+
+// Calls that end do not use up turns, whether they wait for a turn or for a slot.
+func TestSlots_CallsEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		slots := New(2, 1)
+		held, _ := slots.Acquire(t.Context(), "other")
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 1000 {
+			go func() {
+				if _, acquired := slots.Acquire(ctx, "many"); acquired {
+					t.Error("a slot was acquired that another owner has")
+				}
+			}()
+		}
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		if len(slots.owners) != 1 {
+			t.Errorf("%d owners are remembered, want 1", len(slots.owners))
+		}
+		slots.Release("other", held)
+		slot, acquired := slots.Acquire(t.Context(), "many")
+		if !acquired {
+			t.Fatal("no slot was acquired")
+		}
+		slots.Release("many", slot)
 	})
 }
