@@ -196,6 +196,8 @@ type SinkSettings struct {
 	// CountRequests counts requests besides one per Deliver, which count for the rate. It may be called concurrently
 	// and does not block. It is nil in a dry run.
 	CountRequests func(n int)
+	// LastSuccess returns the time of the last successful attempt of any node, or the zero time. It is nil in a dry run.
+	LastSuccess func(context.Context) (time.Time, error)
 }
 
 // FieldError reports an invalid field of a configuration, with advice.

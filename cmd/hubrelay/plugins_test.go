@@ -158,8 +158,8 @@ func (d *daemon) plugin(sink string, n int) (pid int, err error) {
 	return pid, err
 }
 
-// A node whose plugins cannot be started again leaves what it has read, and the ordered sink that it leads, to another node. It
-// delivers again when its plugins run.
+// A node whose plugins do not start again leaves what it has read, and the ordered sink that it leads, to another node. It delivers
+// again when its plugins run.
 func TestLongPluginFailsOnOneNode(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -173,7 +173,7 @@ func TestLongPluginFailsOnOneNode(t *testing.T) {
 		}
 		d = serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 			redis: fmt.Sprintf("url: %q", server.URL()),
-			sinks: `  shown: {type: plugin, command: [./plugin, builtin-plugin], args: [print], env: [GORACE]}
+			sinks: `  shown: {type: plugin, command: [./plugin, builtin-plugin], args: [print], env: [GORACE], max_crashes: 6}
   ordered: {type: plugin, command: [./plugin, builtin-plugin], args: [print], env: [GORACE], ordering: hub}
 `,
 		}.renderYAML()))
@@ -185,9 +185,9 @@ func TestLongPluginFailsOnOneNode(t *testing.T) {
 		}
 		return d, command
 	}
-	publish := func(d *daemon) []string {
+	publish := func(d *daemon, events int) []string {
 		return d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(
-			`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 50), nil)
+			`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", events), nil)
 	}
 	expectDelivered := func(ids []string, nodes ...*daemon) {
 		t.Helper()
@@ -206,9 +206,13 @@ func TestLongPluginFailsOnOneNode(t *testing.T) {
 	failing, command := start()
 	testkit.Eventually(t, "the node to lead", failing.Err.Contains("node became the leader of an ordered sink"))
 	working, _ := start()
-	if err := os.Remove(command); err != nil {
-		t.Fatal(err)
+	replaceCommand := func(how func() error) {
+		t.Helper()
+		if err := errors.Join(os.Remove(command), how()); err != nil {
+			t.Fatal(err)
+		}
 	}
+	replaceCommand(func() error { return os.WriteFile(command, []byte("#!/bin/sh\nexit 3\n"), 0o700) })
 	for _, sink := range sinks {
 		pid, err := failing.plugin(sink, 1)
 		if err != nil {
@@ -218,18 +222,26 @@ func TestLongPluginFailsOnOneNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	expectDelivered(publish(failing), working)
-
-	if err := os.Symlink(binary(t), command); err != nil {
-		t.Fatal(err)
+	var ids []string
+	testkit.Eventually(t, "more crashes than max_crashes", func() error {
+		ids = append(ids, publish(failing, 1)...)
+		if n := strings.Count(failing.Err.String(), "exited with status 3 before it was ready"); n < 7*len(sinks) {
+			return fmt.Errorf("the plugins have exited %d times", n)
+		}
+		return nil
+	})
+	expectDelivered(ids, working)
+	if strings.Contains(failing.Err.String(), "crashed too often") {
+		t.Error("a plugin was given up although the other node delivers")
 	}
+	replaceCommand(func() error { return os.Symlink(binary(t), command) })
 	testkit.Eventually(t, "the node to deliver again", func() error {
-		if n := strings.Count(failing.Err.String(), "sink can make attempts on this node again"); n != len(sinks) {
+		if n := strings.Count(failing.Err.String(), "node takes deliveries of the sink again"); n != len(sinks) {
 			return fmt.Errorf("%d of %d sinks do", n, len(sinks))
 		}
 		return nil
 	})
-	expectDelivered(publish(failing), failing, working)
+	expectDelivered(publish(failing, 50), failing, working)
 }
 
 // Plugins end when their daemon is killed.

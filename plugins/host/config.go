@@ -39,7 +39,7 @@ type Config struct {
 	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"Maximum time of a start, 100ms to 10m."`
 	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"Time without a response until a kill, 100ms to 1h."`
 	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"Maximum memory, at least 16MiB; Linux only."`
-	MaxCrashes     int           `koanf:"max_crashes" doc:"Crashes after which it is not restarted, which disables a sink; 1 to 1000."`
+	MaxCrashes     int           `koanf:"max_crashes" doc:"Crashes that disable a sink, 1 to 1000."`
 
 	folder   string
 	builtins []string

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -12,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -227,6 +229,24 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	if n := strings.Count(r.log.String(), "its sink is disabled and keeps its backlog"); n != 2 {
 		t.Errorf("said %d times that it was given up", n)
 	}
+}
+
+// A plugin that exits before it is ready is not given up while other nodes deliver, because this would disable the sink for them.
+func TestHost_KeepsStartingWhileOthersDeliver(t *testing.T) {
+	t.Parallel()
+	var others atomic.Int64 // time of the last success in nanoseconds
+	others.Store(time.Now().Add(time.Hour).UnixNano())
+	r := newRig(t, "exit", func(o *Options) {
+		o.MaxCrashes, o.MaxBackoff = 1, o.Backoff
+		o.LastSuccess = func(context.Context) (time.Time, error) { return time.Unix(0, others.Load()), nil }
+	})
+	r.Start()
+	r.until("five starts", func() bool { return r.count(EventExited) >= 5 })
+	if s := r.Status(); r.count(EventGaveUp) != 0 || s.State == StateGaveUp {
+		t.Errorf("events %v, %+v", r.events, s)
+	}
+	others.Store(0)
+	r.until("it is given up", func() bool { return r.count(EventGaveUp) == 1 })
 }
 
 // A handler that panics has failed one attempt.

@@ -226,7 +226,9 @@ func (s *pluginSession) startError(ctx context.Context, err error) error {
 	ended, byUs := s.process.exitInfo()
 	switch {
 	case ended != "" && !byUs:
-		return &sessionError{EventExited, "the plugin exited " + ended + " before it was ready" + s.lastOutput()}
+		return &sessionError{
+			event: EventExited, text: "the plugin exited " + ended + " before it was ready" + s.lastOutput(), isEarly: true,
+		}
 	case !said && late:
 		return fmt.Errorf("the plugin did not write its handshake within %s (startup_timeout)", s.o.StartupTimeout)
 	case said && !s.o.PlainSocket && (len(parts) < 6 || parts[5] == ""):

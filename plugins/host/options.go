@@ -1,6 +1,7 @@
 package host
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -59,6 +60,9 @@ type Options struct {
 	// block.
 	Log     *slog.Logger
 	Observe func(Event)
+	// LastSuccess returns the time of the last successful delivery of any node. A plugin that does not start on this node is then not
+	// given up while others deliver. It may be nil.
+	LastSuccess func(context.Context) (time.Time, error)
 
 	reportConcurrency func(n int) // see [Host.ReportConcurrency]
 

@@ -63,10 +63,12 @@ type callSet interface {
 	failAll(err error)
 }
 
-// sessionError is the reason why a session ended.
+// sessionError is the reason why a session ended, or did not start.
 type sessionError struct {
 	event Event
 	text  string
+	// isEarly means that the plugin was not ready yet.
+	isEarly bool
 }
 
 func (e *sessionError) Error() string { return e.text }
@@ -89,12 +91,12 @@ func (s *pluginSession) watchProcess(ctx context.Context) error {
 			return s.linkError(err)
 		case err := <-unhealthy:
 			return &sessionError{
-				EventHung, fmt.Sprintf("no response to %d health checks within %s each, the plugin was killed: %v",
+				event: EventHung, text: fmt.Sprintf("no response to %d health checks within %s each, the plugin was killed: %v",
 					maxFailedHealthChecks, s.o.HealthTimeout, err),
 			}
 		case now := <-hang.C:
 			if err := s.calls.hangError(now); err != nil {
-				return &sessionError{EventHung, err.Error()}
+				return &sessionError{event: EventHung, text: err.Error()}
 			}
 		}
 	}
@@ -106,12 +108,12 @@ func (s *pluginSession) linkError(err error) error {
 	if how, _ := s.process.exitInfo(); how != "" {
 		return s.exitError()
 	}
-	return &sessionError{EventExited, err.Error()}
+	return &sessionError{event: EventExited, text: err.Error()}
 }
 
 func (s *pluginSession) exitError() error {
 	how, _ := s.process.exitInfo()
-	return &sessionError{EventExited, "the plugin exited " + how + s.lastOutput()}
+	return &sessionError{event: EventExited, text: "the plugin exited " + how + s.lastOutput()}
 }
 
 // lastOutput returns the last output of the plugin for an error.

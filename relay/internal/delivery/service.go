@@ -115,7 +115,7 @@ func New(o Options) (*Service, error) {
 	s.scheduler = retry.NewScheduler(retry.Options{
 		Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, OnChange: s.erasures.loadErasures, Grace: o.Grace, Log: log,
 	})
-	o.Sinks.states.connect(&o.Deliveries.SharedStates)
+	o.Sinks.states.connect(o.Deliveries)
 	queues := s.subscriberConfig(o.Node)
 	queues.MaxInFlight = func(name string) int {
 		if sink := s.sinks.get(name); sink != nil && sink.cfg.Digest.Wait == 0 {

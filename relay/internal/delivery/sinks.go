@@ -173,6 +173,7 @@ func (s *Sinks) openSink(
 		CountEvent:    func(event string) { s.opts.Metrics.PluginEvent(name, event) },
 		CountRequests: func(n int) { sink.extraRequests.Add(int64(n)) },
 		State:         stateStore{&s.states, name},
+		LastSuccess:   func(ctx context.Context) (time.Time, error) { return s.states.lastSuccess(ctx, name) },
 		Samples:       func() []relay.Delivery { return samples(kind) },
 	}, cfg.Settings)
 	if err != nil {
@@ -201,12 +202,24 @@ func (s *Sinks) initMetrics(sink *openSink) {
 // sharedStates is the store of states that sinks share with other nodes. Sinks are opened before Redis is connected.
 type sharedStates struct {
 	connected chan struct{}
-	store     *store.SharedStates // set before connected is closed
+	store     *store.Store // set before connected is closed
 }
 
-func (s *sharedStates) connect(states *store.SharedStates) {
-	s.store = states
+func (s *sharedStates) connect(stored *store.Store) {
+	s.store = stored
 	close(s.connected)
+}
+
+var errNotConnected = errors.New("the node is still starting")
+
+// lastSuccess returns the time of the last successful attempt of any node.
+func (s *sharedStates) lastSuccess(ctx context.Context, sink string) (time.Time, error) {
+	select {
+	case <-s.connected:
+		return s.store.Stats.LastSuccess(ctx, sink)
+	default:
+		return time.Time{}, errNotConnected
+	}
 }
 
 // stateStore is the store of states of one sink.
@@ -219,9 +232,9 @@ type stateStore struct {
 func (s stateStore) Lock(ctx context.Context, name string, hold time.Duration) (string, relay.StateLock, error) {
 	select {
 	case <-s.states.connected:
-		return s.states.store.ForSink(s.sink).Lock(ctx, name, hold)
+		return s.states.store.SharedStates.ForSink(s.sink).Lock(ctx, name, hold)
 	default:
-		return "", nil, errors.New("lock state: the node is still starting")
+		return "", nil, fmt.Errorf("lock state: %w", errNotConnected)
 	}
 }
 

@@ -45,9 +45,9 @@ func (s *sinkState) setUnavailableLocked(unavailable bool) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	if unavailable {
-		s.opts.Log.Warn("sink can make no attempts on this node, which leaves its deliveries to other nodes")
+		s.opts.Log.Warn("node can make no attempts of the sink and leaves its deliveries to other nodes")
 	} else {
-		s.opts.Log.Info("sink can make attempts on this node again")
+		s.opts.Log.Info("node takes deliveries of the sink again")
 	}
 }
 
