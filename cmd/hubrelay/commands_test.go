@@ -57,6 +57,7 @@ func TestExitCodes(t *testing.T) {
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
 		{`publish --key k {"topic":"job.created"}`, 1, []string{"no such file", "standard input", "--topic"}},
 		{"publish --key k container.created", 1, []string{"--topic for a single event"}},
+		{"sinks list --jsn -c hubrelay.yaml", 2, []string{"unknown flag: --jsn (did you mean --json?)"}},
 		{"sink list -c hubrelay.yaml", 2, []string{`unknown command "sink" (did you mean "sinks"?)`}},
 		{"connections close x -c hubrelay.yaml", 2, []string{`unknown command "close"`}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},

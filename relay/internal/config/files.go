@@ -73,7 +73,7 @@ const MinKeyLength = 16
 // checkKey returns an error if text cannot be a bearer key.
 func checkKey(text string) error {
 	if len(text) < MinKeyLength {
-		return fmt.Errorf("has %d characters, the minimum is %d", len(text), MinKeyLength)
+		return fmt.Errorf("is too short: the minimum is %d characters", MinKeyLength)
 	}
 	return checkHeaderSafe(text)
 }

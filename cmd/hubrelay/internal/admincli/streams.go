@@ -99,8 +99,8 @@ Nothing is consumed: a token stays valid. The exit status is 1 if the client can
   echo '{"sub":"eve","exp":1893456000,"hubs":["hub-1"]}' | hubrelay streams explain --claims - --hub hub-1`,
 		Args: command.ExactNamedArgs(0),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := readExplainFlags(std, &f); err != nil {
-				return command.NewUsageError(cmd, err)
+			if err := readExplainFlags(cmd, std, &f); err != nil {
+				return err
 			}
 			e, err := connectAndCall(cmd.Context(), std, &f.adminFlags, adminapi.ExplainStream(), f.request)
 			if err != nil {
@@ -121,7 +121,7 @@ Nothing is consumed: a token stays valid. The exit status is 1 if the client can
 }
 
 // readExplainFlags sets the members of the request that are in files.
-func readExplainFlags(std term.Streams, f *explainStreamFlags) error {
+func readExplainFlags(cmd *cobra.Command, std term.Streams, f *explainStreamFlags) error {
 	given := 0
 	for _, value := range []string{f.request.Key, f.credential, f.claims} {
 		if value != "" {
@@ -130,9 +130,9 @@ func readExplainFlags(std term.Streams, f *explainStreamFlags) error {
 	}
 	switch {
 	case given != 1:
-		return errors.New("specify one of --key, --credential and --claims")
+		return command.NewUsageError(cmd, errors.New("specify one of --key, --credential and --claims"))
 	case f.request.Limit < 1 || f.request.Limit > maxSearchPage:
-		return fmt.Errorf("--limit must be from 1 to %d", maxSearchPage)
+		return command.NewUsageError(cmd, fmt.Errorf("--limit must be from 1 to %d", maxSearchPage))
 	}
 	var err error
 	if f.credential != "" {

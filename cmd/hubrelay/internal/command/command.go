@@ -103,8 +103,16 @@ func NewFlagError(cmd *cobra.Command, err error) error {
 	if args := cmd.Flags().Args(); cmd.HasAvailableSubCommands() && len(args) > 0 {
 		return RejectUnknown(cmd, args)
 	}
+	var unknown *pflag.NotExistError
 	var invalid *pflag.InvalidValueError
-	if errors.As(err, &invalid) {
+	switch {
+	case errors.As(err, &unknown):
+		var names []string
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+		if near := suggest.ClosestName(unknown.GetSpecifiedName(), names); near != "" {
+			err = fmt.Errorf("%w (did you mean --%s?)", err, near)
+		}
+	case errors.As(err, &invalid):
 		if values := flagValues[invalid.GetFlag().Value.Type()]; values != "" {
 			err = fmt.Errorf("--%s %q is not %s", invalid.GetFlag().Name, invalid.GetValue(), values)
 		}
