@@ -36,7 +36,7 @@ func TestAdmin_Errors(t *testing.T) {
 		"admin: {listen: ':9091', tokens: [{name: ci, role: admin}]}": "admin.tokens[0]: " +
 			"has no token; set one of token, token_file and token_sha256",
 		"admin: {listen: ':9091', tokens: [{name: ci, role: admin, token: short}]}": "admin.tokens[0].token: " +
-			"has 5 characters",
+			"is too short",
 		"admin: {listen: ':9091', tokens: [{name: ci, role: admin, token_sha256: beef}]}": "admin.tokens[0]." +
 			"token_sha256: is not 64 hexadecimal digits",
 		"admin: {listen: ':9091', tokens: [{role: admin, token: fedcba9876543210}]}": "admin.tokens[0].name:" +

@@ -139,13 +139,13 @@ func readExplainFlags(cmd *cobra.Command, std term.Streams, f *explainStreamFlag
 		var text []byte
 		text, err = command.ReadFile(std, f.credential, maxCredential)
 		if f.request.Credential = strings.TrimSpace(string(text)); err == nil && f.request.Credential == "" {
-			err = errors.New("the credential is empty")
+			err = command.NewUsageError(cmd, errors.New("the credential is empty"))
 		}
 	}
 	if f.claims != "" {
 		f.request.Claims, err = command.ReadFile(std, f.claims, maxCredential)
 		if err == nil && json.Unmarshal(f.request.Claims, new(map[string]any)) != nil {
-			err = fmt.Errorf("%s is not a JSON object", f.claims)
+			err = command.NewUsageError(cmd, fmt.Errorf("%s is not a JSON object", f.claims))
 		}
 	}
 	return err
