@@ -3,6 +3,7 @@ package sdk
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -91,10 +92,12 @@ func (o *options) decode(text []byte) error {
 		text = []byte("{}")
 	}
 	if o.config == nil {
-		if err := strictjson.Decode(text, &struct{}{}); err != nil {
-			return fmt.Errorf("this plugin takes no configuration: %w", err)
+		err := strictjson.Decode(text, &struct{}{})
+		var field *relay.FieldError
+		if errors.As(err, &field) {
+			err = &relay.FieldError{Field: field.Field, Problem: "is an unknown key; this plugin takes no configuration"}
 		}
-		return nil
+		return err
 	}
 	into := o.config
 	if err := strictjson.Decode(text, into); err != nil {
