@@ -177,3 +177,64 @@ func TestStorage_KeepsRoomForOthers(t *testing.T) {
 		})
 	})
 }
+
+// TestStorage_LargeInbox fills Redis through the inbox, whose entries take no account of the room. The entries move to the log and to
+// the quarantine nevertheless, so publishing continues.
+func TestStorage_LargeInbox(t *testing.T) {
+	t.Parallel()
+	const size = 200_000
+	dir := tempDir(t)
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: `max_memory: 64MiB`}.renderYAML()))
+	event := func(size int) string {
+		return fmt.Sprintf(`{"topic":"job.created","context":{"hub_id":"hub-1"},"pad":%q}`, strings.Repeat("x", size))
+	}
+	publish := func(size int) testkit.Reply {
+		return d.Do(t, testkit.Request{
+			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: event(size),
+		})
+	}
+	for range 32 << 20 / size { // the log has half of the memory
+		if r := publish(size); r.Status != http.StatusAccepted {
+			t.Fatalf("before the flood: %d %s", r.Status, r.Body)
+		}
+	}
+	store := redisAt(t, filepath.Join(dir, "hubrelay-data", "redis.sock"))
+	moved := 0
+	for _, c := range []struct{ result, data string }{
+		{"stored", event(size)}, {"stored", event(size)}, {"quarantined", strings.Repeat("y", size)},
+	} {
+		stored := 0
+		for err := error(nil); !isOutOfMemory(err); {
+			if stored > 1000 {
+				t.Fatalf("%s: the inbox does not fill redis", c.result)
+			}
+			err = store.XAdd(t.Context(), &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", c.data}}).Err()
+			if err == nil {
+				stored++
+			} else if !isOutOfMemory(err) {
+				t.Fatal(err)
+			}
+		}
+		testkit.Eventually(t, c.result+": the inbox to be empty", func() error {
+			n, err := store.XLen(t.Context(), "hubrelay:inbox").Result()
+			if err == nil && n > 0 {
+				err = fmt.Errorf("%d of %d entries are there", n, stored)
+			}
+			return err
+		})
+		testkit.Eventually(t, c.result+": publishing to continue", func() error {
+			if r := publish(1); r.Status != http.StatusAccepted {
+				return fmt.Errorf("%d %s", r.Status, r.Body)
+			}
+			return nil
+		})
+		if moved += stored; c.result == "quarantined" {
+			moved = stored
+		}
+		if n := d.Metric(t, `hubrelay_inbox_entries_total{result="`+c.result+`"}`); n != float64(moved) {
+			t.Errorf("%v entries were %s, want %d", n, c.result, moved)
+		}
+	}
+}
+
+func isOutOfMemory(err error) bool { return err != nil && strings.HasPrefix(err.Error(), "OOM") }

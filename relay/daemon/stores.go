@@ -82,18 +82,28 @@ func (s *stores) checkReady(ctx context.Context) error {
 // newRoomError makes an error of the storage monitor temporary, so the inbox and the sources wait and try again.
 func newRoomError(err error) error { return redisconn.NewFullError("store events", err) }
 
-// guardedInbox is the inbox, which shares the room in the storage with publishers.
+// guardedInbox is the inbox, which shares the room in the storage with publishers. A large inbox is read although the storage is
+// full, because it could fill the storage for good otherwise. Its entries take room already, and the log is trimmed.
 type guardedInbox struct {
 	*inbox.Store
 	stores *stores
 }
 
-const inboxPublisher = "inbox"
+const (
+	inboxPublisher = "inbox"
+	// largeInboxDivisor is the part of the memory of Redis above which the inbox is large.
+	largeInboxDivisor = 8
+)
+
+func (i guardedInbox) isLarge(ctx context.Context) bool {
+	size, err := i.Size(ctx)
+	return err == nil && size > i.stores.monitor.MaxMemory()/largeInboxDivisor
+}
 
 func (i guardedInbox) Read(
 	ctx context.Context, after string, count int, block time.Duration,
 ) ([]inbox.Entry, error) {
-	if err := i.stores.monitor.CheckPublisher(inboxPublisher); err != nil {
+	if err := i.stores.monitor.CheckPublisher(inboxPublisher); err != nil && !i.isLarge(ctx) {
 		return nil, newRoomError(err)
 	}
 	return i.Store.Read(ctx, after, count, block)
@@ -104,7 +114,7 @@ func (i guardedInbox) Append(ctx context.Context, partition int, entries []inbox
 	for _, e := range entries {
 		size += ingest.StoredSize(e.Notification)
 	}
-	if err := i.stores.monitor.TakeRoom(inboxPublisher, size); err != nil {
+	if err := i.stores.monitor.TakeRoom(inboxPublisher, size); err != nil && !i.isLarge(ctx) {
 		return inbox.Result{}, newRoomError(err)
 	}
 	return i.Store.Append(ctx, partition, entries)

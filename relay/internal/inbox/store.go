@@ -88,6 +88,15 @@ func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store {
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
 
+// Size returns the memory of the inbox in Redis in bytes. It is estimated from the oldest entries.
+func (s *Store) Size(ctx context.Context) (int64, error) {
+	sizes, err := redisconn.KeySizes(ctx, s.conn.Commands(), []string{Key(s.keys)})
+	if err != nil {
+		return 0, err
+	}
+	return sizes[0], nil
+}
+
 // Append appends valid inbox entries of one partition to its log, in the order of their IDs, all or none. It may be
 // repeated, and a second reader does no harm, provided that every reader processes the entries of a partition in order
 // without omission: an entry at or before the partition's position is skipped.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
@@ -67,14 +68,19 @@ type InboxOptions struct {
 // InboxReader moves inbox entries to the log, in order and each once. Invalid entries go to the quarantine.
 type InboxReader struct {
 	opt InboxOptions
+	// A producer can write any number of invalid entries.
+	rejectedLog *logsample.Limiter
 }
+
+// maxRejectedLines is the maximum number of log records about invalid entries per minute.
+const maxRejectedLines = 10
 
 // NewInboxReader returns a reader. Run starts it.
 func NewInboxReader(o InboxOptions) *InboxReader {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &InboxReader{opt: o}
+	return &InboxReader{opt: o, rejectedLog: logsample.New(maxRejectedLines, time.Minute, nil)}
 }
 
 // Run reads the inbox while it has the lease, until ctx ends, and returns the error of ctx. It waits while Redis
@@ -227,9 +233,12 @@ func (in *InboxReader) quarantineEntries(
 		if o := in.opt.Observer; o != nil {
 			o.InboxQuarantined(result.Stored)
 		}
-		if result.Stored > 0 {
-			in.opt.Log.WarnContext(ctx, "inbox entries were moved to the quarantine",
-				"count", result.Stored, "first_entry_id", chunk[0].InboxID, "reason", chunk[0].Reason)
+		if result.Stored == 0 {
+			continue
+		}
+		if suppressed, ok := in.rejectedLog.Allow(); ok {
+			in.opt.Log.WarnContext(ctx, "inbox entries were moved to the quarantine", "count", result.Stored,
+				"first_entry_id", chunk[0].InboxID, "reason", chunk[0].Reason, "suppressed_lines", suppressed)
 		}
 	}
 	return handled, nil

@@ -1,9 +1,11 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -265,6 +267,27 @@ func TestInbox_StoresOnceDespiteFailures(t *testing.T) {
 	}
 	if got := b.Commands().XLen(t.Context(), inbox.QuarantineKey(b.Keys())).Val(); got != n/50 {
 		t.Errorf("%d in quarantine, want %d", got, n/50)
+	}
+}
+
+// Producers can write any number of invalid entries, which must not fill the log of the relay.
+func TestInbox_LimitsLogOfRejectedEntries(t *testing.T) {
+	t.Parallel()
+	b := openStores(t, redistest.Start(t), 1)
+	var log bytes.Buffer
+	in := NewInboxReader(InboxOptions{
+		Decoder: newDecoder(t), Store: b.inbox, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	for range 2 * 16 * maxRejectedLines { // a script moves 16
+		add(t, b, "data", "x")
+	}
+	for inboxLen(b) > 0 {
+		if err := in.readOnce(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "moved to the quarantine"); n != maxRejectedLines {
+		t.Errorf("%d log records, want %d", n, maxRejectedLines)
 	}
 }
 

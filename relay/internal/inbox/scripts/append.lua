@@ -4,6 +4,7 @@
 -- KEYS: log, position, then for each entry its idempotency key, or the position if it has none.
 -- ARGV: a position to reset, or ''; expiry of the keys in milliseconds; then for each entry inbox ID, 1 or 0 for "has
 -- a key", ID, topic, hub, account, data.
+redis.call('XDEL', KEYS[1], '0-0') -- so the rest works in a full Redis; see retry_queue.lua
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
 if ARGV[1] ~= '' and ARGV[1] == before then position = '0-0' end

@@ -2,6 +2,7 @@
 -- Returns the position before; the position after; the number of added entries; the number of skipped entries.
 -- KEYS: quarantine, position. ARGV: a position to reset, or ''; then for each entry inbox
 -- ID, data, reason.
+redis.call('XDEL', KEYS[1], '0-0') -- so the rest works in a full Redis; see retry_queue.lua
 local before = redis.call('GET', KEYS[2]) or '0-0'
 local position = before
 if ARGV[1] ~= '' and ARGV[1] == before then position = '0-0' end
