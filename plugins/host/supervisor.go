@@ -246,8 +246,8 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 	}
 }
 
-// lastSuccessMargin is how much later than the last run of the plugin on this node the last success must be to be that of another
-// node: successes are stored each second, and clocks differ.
+// lastSuccessMargin is the minimum time between the last run of the plugin on this node and a success of another node. Successes are
+// stored each second, and clocks differ.
 const lastSuccessMargin = 3 * time.Second
 
 // runsElsewhere reports whether another node has delivered to the sink since the plugin last ran on this one, or whether that is not

@@ -101,7 +101,7 @@ func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 
 // QueryNames are the names of the query parameters of a request.
 type QueryNames struct {
-	// Single are parameters with at most one value, and Repeated those that may have several.
+	// Single parameters have at most one value. Repeated ones may have several.
 	Single, Repeated []string
 	// IgnoreOthers ignores other parameters, as is usual in HTTP, unless their name resembles a known one.
 	IgnoreOthers bool
