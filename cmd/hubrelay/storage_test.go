@@ -184,7 +184,9 @@ func TestStorage_LargeInbox(t *testing.T) {
 	t.Parallel()
 	const size = 200_000
 	dir := tempDir(t)
-	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: `max_memory: 64MiB`}.renderYAML()))
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{
+		redis: `max_memory: 64MiB, retention: {max_bytes: 16MiB}`, // and 16 MiB for the quarantine
+	}.renderYAML()))
 	event := func(size int) string {
 		return fmt.Sprintf(`{"topic":"job.created","context":{"hub_id":"hub-1"},"pad":%q}`, strings.Repeat("x", size))
 	}
@@ -193,7 +195,7 @@ func TestStorage_LargeInbox(t *testing.T) {
 			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: event(size),
 		})
 	}
-	for range 32 << 20 / size { // the log has half of the memory
+	for range 16 << 20 / size {
 		if r := publish(size); r.Status != http.StatusAccepted {
 			t.Fatalf("before the flood: %d %s", r.Status, r.Body)
 		}

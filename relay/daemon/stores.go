@@ -92,7 +92,7 @@ type guardedInbox struct {
 const (
 	inboxPublisher = "inbox"
 	// largeInboxDivisor is the part of the memory of Redis above which the inbox is large.
-	largeInboxDivisor = 8
+	largeInboxDivisor = 64
 )
 
 func (i guardedInbox) isLarge(ctx context.Context) bool {

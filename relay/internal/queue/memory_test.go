@@ -37,13 +37,14 @@ func TestStores_WriteAllOrNothingWithoutMemory(t *testing.T) {
 			t.Errorf("append %d with key %q: got %v, want ErrUnavailable", len(a.Notifications), a.Key, err)
 		}
 	}
-	entries := []inbox.Notification{{InboxID: "1-1", Notification: notification("h", 2)}}
-	if _, err := b.inbox.Append(t.Context(), 0, entries); !errors.Is(err, redisconn.ErrUnavailable) {
-		t.Errorf("append an inbox entry: got %v, want ErrUnavailable", err)
-	}
 	stored := readLog(t, b, 0)
 	if len(stored) != 1 {
 		t.Fatalf("got %d entries in the log, want 1", len(stored))
+	}
+	// An entry of the inbox moves, because it already takes memory.
+	entries := []inbox.Notification{{InboxID: "1-1", Notification: notification("h", 2)}}
+	if _, err := b.inbox.Append(t.Context(), 0, entries); err != nil {
+		t.Errorf("append an inbox entry: %v", err)
 	}
 	r := EnqueueRequest{
 		From: streamid.Zero, To: "9-9", Sinks: []string{"s"},
