@@ -99,11 +99,10 @@ func (o *options) decode(text []byte) error {
 		}
 		return err
 	}
-	into := o.config
-	if err := strictjson.Decode(text, into); err != nil {
+	if err := strictjson.Decode(text, o.config); err != nil {
 		return err
 	}
-	if v, ok := into.(interface{ Validate() error }); ok {
+	if v, ok := o.config.(interface{ Validate() error }); ok {
 		return v.Validate()
 	}
 	return nil

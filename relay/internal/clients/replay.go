@@ -97,7 +97,7 @@ func cursorError(reason string) *relay.Error {
 	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "after")
 }
 
-// leave ends the replay. It does nothing on a nil replay.
+// leave ends the replay, because its client leaves or has joined the broadcasts. It does nothing on a nil replay.
 func (r *replay) leave() {
 	if r != nil {
 		r.cancel()
@@ -118,6 +118,7 @@ func (r *replay) wakeUp() {
 // run sends chunks until the client has joined the broadcasts or leaves.
 func (r *replay) run() {
 	defer r.server.running.Done()
+	defer r.leave() // otherwise the server keeps the context as long as the client
 	r.server.opts.Observer.ReplayStarted()
 	caughtUp := false
 	for !caughtUp && r.waitIdle() {

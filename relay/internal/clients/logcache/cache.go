@@ -106,11 +106,12 @@ type flightKey struct {
 // sharedRead is a read for replays of several owners. It waits for a slot in the first turn of one of them, so no owner waits for the
 // turns of another.
 type sharedRead struct {
-	callers  int             // replays that wait for the result; guarded by Cache.mu, like all up to owners
+	// Cache.mu guards the first three fields.
+	callers  int             // replays that wait for the result
 	isQueued bool            // it waits for a slot or has it
 	owners   map[string]bool // owners that wait for a turn
 
-	// It ends with the result, or when its last caller has left.
+	// ctx ends with the result, or when the last caller has left.
 	ctx context.Context
 	end context.CancelFunc
 
@@ -166,14 +167,14 @@ func (c *Cache) ReadFrom(ctx context.Context, owner string, partition int, posit
 		go c.readInTurn(owner, flight, f)
 	}
 	if _, err := await.Value(ctx, f.done); err != nil {
-		c.leave(flight, f)
+		c.removeCaller(flight, f)
 		return nil, position, false, err
 	}
 	return f.result.segment, f.result.at, f.result.lost, f.err
 }
 
-// leave removes a caller that does not wait any longer. Without callers the read does not take place.
-func (c *Cache) leave(key flightKey, f *sharedRead) {
+// removeCaller removes a caller that no longer waits. A read without callers does not take place.
+func (c *Cache) removeCaller(key flightKey, f *sharedRead) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if f.callers--; f.callers == 0 && c.flights[key] == f {

@@ -45,7 +45,7 @@ func (s *sinkState) setUnavailableLocked(unavailable bool) {
 	close(s.changed)
 	s.changed = make(chan struct{})
 	if unavailable {
-		s.opts.Log.Warn("node can make no attempts of the sink and leaves its deliveries to other nodes")
+		s.opts.Log.Warn("node cannot make attempts for the sink and leaves its deliveries to other nodes")
 	} else {
 		s.opts.Log.Info("node takes deliveries of the sink again")
 	}
