@@ -159,17 +159,18 @@ func TestSource_GapSurvivesCrash(t *testing.T) {
 	r := newReader(t, u.URL, nil)
 	r.expectLog("1")
 	r.stop()
-	var refused atomic.Bool
+	var refused, repaired atomic.Bool
 	next := rejectCursors(u.Config.Handler)
 	u.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		next.ServeHTTP(w, r)
 		refused.CompareAndSwap(false, r.URL.Query().Get("after") != "")
 	})
 	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
-		if refused.Load() {
-			w.WriteHeader(http.StatusServiceUnavailable)
+		if !refused.Load() || repaired.Load() {
+			return false
 		}
-		return refused.Load()
+		w.WriteHeader(http.StatusServiceUnavailable)
+		return true
 	}
 	r.start()
 	r.status(`"retrying"`)
@@ -177,7 +178,7 @@ func TestSource_GapSurvivesCrash(t *testing.T) {
 	if f := r.figures(); f.Gaps != 0 || f.Cursor != "c1" {
 		t.Errorf("before the next connection: got %+v", f)
 	}
-	u.reject = nil
+	repaired.Store(true)
 	r.start()
 	r.expectLog("1 ~ 2")
 	if reported := <-r.gaps; !strings.Contains(reported, "rejects its own cursor") {

@@ -288,8 +288,12 @@ func TestSource_DetectsLoops(t *testing.T) {
 			event("h", 3, ""))
 		waitForClose(ws)
 	})
-	name := "me"
+	var renamed atomic.Bool
 	u.reject = func(w http.ResponseWriter, _ *http.Request) bool {
+		name := "me"
+		if renamed.Load() {
+			name = "upstream"
+		}
 		w.Header().Set(relay.IDHeader, name)
 		return false
 	}
@@ -299,7 +303,7 @@ func TestSource_DetectsLoops(t *testing.T) {
 		t.Error("the source connected to itself")
 	}
 	r.stop()
-	name = "upstream"
+	renamed.Store(true)
 	r.start()
 	r.expectLog("2 3")
 	if f := r.figures(); f.Returned != 1 {
