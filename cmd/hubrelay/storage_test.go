@@ -185,7 +185,7 @@ func TestStorage_LargeInbox(t *testing.T) {
 	const size = 200_000
 	dir := tempDir(t)
 	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{
-		redis: `max_memory: 64MiB, retention: {max_bytes: 16MiB}`, // and 16 MiB for the quarantine
+		redis: `max_memory: 64MiB, retention: {max_bytes: 16MiB}`, // and 4 MiB for the quarantine
 	}.renderYAML()))
 	event := func(size int) string {
 		return fmt.Sprintf(`{"topic":"job.created","context":{"hub_id":"hub-1"},"pad":%q}`, strings.Repeat("x", size))

@@ -21,7 +21,7 @@ type Store struct {
 	trimmer *redisconn.StreamTrimmer
 }
 
-// maxBytes is the maximum memory of the entries in Redis. Usual entries need 200 to 300 bytes.
+// maxBytes is the maximum memory of the entries in a large Redis. Usual entries need 200 to 300 bytes.
 const maxBytes = 64 << 20
 
 // field is the field of a stream entry with the JSON.
@@ -33,8 +33,8 @@ const (
 	searchTime = 2 * time.Second
 )
 
-// NewStore returns the store of about maxLen entries with at most 64 MiB. With 0, Redis keeps no entries: Append discards them,
-// and Search returns 503.not-enabled.
+// NewStore returns the store of about maxLen entries with at most 64 MiB, or a sixteenth of the memory of Redis. With 0, Redis
+// keeps no entries: Append discards them, and Search returns 503.not-enabled.
 func NewStore(c *redisconn.Conn, maxLen int64) *Store {
 	key := Key(c.Keys())
 	return &Store{

@@ -15,7 +15,7 @@ import (
 const (
 	// maxQuarantineEntries is the maximum number of entries of the quarantine.
 	maxQuarantineEntries = 100_000
-	// maxQuarantineBytes is the maximum memory of the quarantine in Redis.
+	// maxQuarantineBytes is the maximum memory of the quarantine in a large Redis.
 	maxQuarantineBytes = 16 << 20
 )
 

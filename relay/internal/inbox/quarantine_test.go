@@ -65,7 +65,23 @@ func TestQuarantine(t *testing.T) {
 // Small and large invalid entries cannot fill Redis. The newest remain.
 func TestQuarantine_LimitsBytes(t *testing.T) {
 	t.Parallel()
-	b := open(t, redistest.Start(t), redisconn.Options{})
+	for name, test := range map[string]struct{ maxMemory, want int64 }{
+		"without a limit of memory": {0, maxQuarantineBytes},
+		"small redis":               {64 << 20, 4 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t, redistest.Start(t), redisconn.Options{})
+			if err := b.Commands().ConfigSet(t.Context(), "maxmemory", fmt.Sprint(test.maxMemory)).Err(); err != nil {
+				t.Fatal(err)
+			}
+			testQuarantineBytes(t, b, test.want)
+		})
+	}
+}
+
+func testQuarantineBytes(t *testing.T, b *testInbox, want int64) {
+	t.Helper()
 	n := 0
 	add := func(count, size int) {
 		t.Helper()
@@ -88,8 +104,8 @@ func TestQuarantine_LimitsBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if limit := int64(maxQuarantineBytes + 2<<20); used < maxQuarantineBytes/2 || used > limit {
-		t.Errorf("the quarantine needs %d bytes, want at most %d and at least %d", used, limit, maxQuarantineBytes/2)
+	if limit := want + 2<<20; used < want/2 || used > limit {
+		t.Errorf("the quarantine needs %d bytes, want at most %d and at least %d", used, limit, want/2)
 	}
 	newest := b.Commands().XRevRangeN(t.Context(), QuarantineKey(b.Keys()), "+", "-", 1).Val()
 	if len(newest) != 1 || newest[0].Values["inbox"] != fmt.Sprintf("%d-0", n) {

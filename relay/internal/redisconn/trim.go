@@ -10,6 +10,8 @@ const (
 	trimInterval = 1 << 20
 	// entryOverhead is the memory of an entry in bytes besides its values.
 	entryOverhead = 100
+	// memoryDivisor limits a stream to a sixteenth of the memory of Redis, so that it leaves room in a small one.
+	memoryDivisor = 16
 	// maxTrims limits the attempts to trim at once. Each assumes that entries have the same size.
 	maxTrims = 8
 )
@@ -22,7 +24,8 @@ type StreamTrimmer struct {
 	untrimmed        atomic.Int64 // bytes that were added since the last measurement
 }
 
-// NewStreamTrimmer returns a trimmer whose first call of Trim measures the stream.
+// NewStreamTrimmer returns a trimmer whose first call of Trim measures the stream. maxBytes is the limit of its memory in a
+// Redis with sixteen times as much or more. In a smaller one, the limit is a sixteenth.
 func NewStreamTrimmer(c *Conn, key string, maxLen, maxBytes int64) *StreamTrimmer {
 	t := &StreamTrimmer{conn: c, key: key, maxLen: maxLen, maxBytes: maxBytes}
 	t.untrimmed.Store(trimInterval)
@@ -37,11 +40,15 @@ func (t *StreamTrimmer) Trim(ctx context.Context, entries, size int) {
 	}
 	t.untrimmed.Store(0)
 	client := t.conn.Commands()
+	maxBytes := t.maxBytes
+	if memory, err := t.conn.Memory(ctx); err == nil && memory.Max > 0 { // the user may be denied INFO
+		maxBytes = min(maxBytes, memory.Max/memoryDivisor)
+	}
 	err := client.XTrimMaxLenApprox(ctx, t.key, t.maxLen, 0).Err()
 	for range maxTrims {
 		var n int64
 		if err == nil {
-			n, err = StreamLenForBytes(ctx, client, t.key, t.maxBytes)
+			n, err = StreamLenForBytes(ctx, client, t.key, maxBytes)
 		}
 		if err != nil || n == 0 {
 			break
