@@ -231,6 +231,20 @@ func TestLongPluginFailsOnOneNode(t *testing.T) {
 		return nil
 	})
 	expectDelivered(ids, working)
+	expectFailedOn := func(want bool) {
+		t.Helper()
+		for _, command := range []string{"list", "show ordered"} {
+			testkit.Eventually(t, "the other node to show where the sink has failed", func() error {
+				args := append([]string{"sinks"}, strings.Fields(command)...)
+				out, _, _ := call(t, []string{"HUBRELAY_ADMIN=" + working.Admin}, "", args...)
+				if strings.Contains(out, "failed on node-") != want {
+					return fmt.Errorf("sinks %s: %s", command, out)
+				}
+				return nil
+			})
+		}
+	}
+	expectFailedOn(true)
 	if strings.Contains(failing.Err.String(), "crashed too often") {
 		t.Error("a plugin was given up although the other node delivers")
 	}
@@ -242,6 +256,7 @@ func TestLongPluginFailsOnOneNode(t *testing.T) {
 		return nil
 	})
 	expectDelivered(publish(failing, 50), failing, working)
+	expectFailedOn(false)
 }
 
 // Plugins end when their daemon is killed.

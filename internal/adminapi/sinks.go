@@ -34,8 +34,11 @@ type Sink struct {
 	Configured bool `json:"configured"`
 	// MissingOn are the other nodes whose configuration does not have the sink, as of a few seconds ago. While such a node
 	// dispatches the log, the sink gets no new events.
-	MissingOn []string  `json:"missing_on,omitempty"`
-	State     SinkState `json:"state"`
+	MissingOn []string `json:"missing_on,omitempty"`
+	// FailedOn are the other nodes on which the sink has failed, as of a few seconds ago. They leave its deliveries to nodes on
+	// which it works.
+	FailedOn []string  `json:"failed_on,omitempty"`
+	State    SinkState `json:"state"`
 	Reason    string    `json:"reason,omitempty"`
 	// StateChangedAt is the time of the state. For down, throttled and failed it is up to five seconds late, and omitted before that.
 	StateChangedAt time.Time `json:"state_changed_at,omitzero"`

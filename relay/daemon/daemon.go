@@ -205,6 +205,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Log: s.log, Leases: s.leases, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
 		ConfigWarning: d.reloads.OperatorWarning,
 		ActiveSinks:   deliveries.ActiveSinks, ActiveSinksChanged: deliveries.ActiveSinksChanged(),
+		FailedSinks: deliveries.FailedSinks,
 	})
 	group.Start(ctx, "node status", reporter.Run)
 	group.Start(ctx, "sources", sources.Run)

@@ -17,38 +17,24 @@ type sinks struct {
 	nodes *status.Reporter
 }
 
-// ListSinks also names the other nodes that do not have a sink.
+// ListSinks also names the other nodes that do not have a sink, or on which it has failed.
 func (s sinks) ListSinks(ctx context.Context, r adminapi.PageRequest) (adminapi.Page[adminapi.Sink], error) {
 	page, err := s.Service.ListSinks(ctx, r)
 	if err != nil {
 		return page, err
 	}
-	return page, s.setMissingOn(ctx, page.Data)
+	return page, s.nodes.SetOtherNodes(ctx, page.Data)
 }
 
-// ShowSink also names the other nodes that do not have the sink.
+// ShowSink also names the other nodes that do not have the sink, or on which it has failed.
 func (s sinks) ShowSink(ctx context.Context, name string) (adminapi.Sink, error) {
 	sink, err := s.Service.ShowSink(ctx, name)
 	if err != nil {
 		return sink, err
 	}
 	list := []adminapi.Sink{sink}
-	err = s.setMissingOn(ctx, list)
+	err = s.nodes.SetOtherNodes(ctx, list)
 	return list[0], err
-}
-
-func (s sinks) setMissingOn(ctx context.Context, list []adminapi.Sink) error {
-	var names []string
-	for i := range list {
-		if list[i].Configured {
-			names = append(names, list[i].Name)
-		}
-	}
-	missing, err := s.nodes.OtherNodesWithoutSink(ctx, names)
-	for i := range list {
-		list[i].MissingOn = missing[list[i].Name]
-	}
-	return err
 }
 
 // ForgetSink deletes the data of a sink that no node has configured. Otherwise other nodes would lose later events.

@@ -96,6 +96,17 @@ func (s *Service) ActiveSinks() []string {
 // ActiveSinksChanged returns a channel that has an element after [Service.ActiveSinks] has changed. It is for one receiver.
 func (s *Service) ActiveSinksChanged() <-chan struct{} { return s.handovers.changed }
 
+// FailedSinks returns the names of the sinks that have failed on this node, such as because their plugins do not start.
+func (s *Service) FailedSinks() []string {
+	var names []string
+	for _, sink := range s.sinks.list() {
+		if !sink.pipeline.State().IsOff() && sinkHealth(sink.impl) != nil {
+			names = append(names, sink.name)
+		}
+	}
+	return names
+}
+
 // appliedSinks returns the sinks of the configuration that was applied last.
 func (s *Service) appliedSinks() []*openSink {
 	var list []*openSink

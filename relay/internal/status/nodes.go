@@ -22,13 +22,14 @@ const (
 type nodeRecord struct {
 	adminapi.Node
 
-	Sinks []string `json:"sinks"` // nil if they are not known
+	Sinks       []string `json:"sinks"` // nil if they are not known
+	FailedSinks []string `json:"failed_sinks"`
 }
 
 // Run renews the record of this node until ctx ends, and after each change of its sinks.
 func (r *Reporter) Run(ctx context.Context) error {
 	for {
-		record, err := json.Marshal(nodeRecord{r.describeNode(ctx), r.opts.ActiveSinks()})
+		record, err := json.Marshal(nodeRecord{r.describeNode(ctx), r.opts.ActiveSinks(), r.opts.FailedSinks()})
 		if err != nil {
 			return err
 		}
@@ -84,23 +85,27 @@ func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]strin
 	return names, nil
 }
 
-// OtherNodesWithoutSink returns for each sink the names of other nodes that neither have it nor are still stopping it. The
-// result is at most a second old, because operators watch the list of sinks.
-func (r *Reporter) OtherNodesWithoutSink(ctx context.Context, sinks []string) (map[string][]string, error) {
+// SetOtherNodes sets the names of the other nodes that neither have a configured sink nor are still stopping it, and of those on
+// which it has failed. They are at most a second old, because operators watch the list of sinks.
+func (r *Reporter) SetOtherNodes(ctx context.Context, sinks []adminapi.Sink) error {
 	records, err := r.cachedNodes(ctx)
-	missing := make(map[string][]string)
 	for i := range records {
 		n := &records[i]
 		if n.Name == r.opts.Node || n.Sinks == nil {
 			continue
 		}
-		for _, sink := range sinks {
-			if !slices.Contains(n.Sinks, sink) {
-				missing[sink] = append(missing[sink], n.Name)
+		for i := range sinks {
+			s := &sinks[i]
+			switch {
+			case !s.Configured:
+			case !slices.Contains(n.Sinks, s.Name):
+				s.MissingOn = append(s.MissingOn, n.Name)
+			case slices.Contains(n.FailedSinks, s.Name):
+				s.FailedOn = append(s.FailedOn, n.Name)
 			}
 		}
 	}
-	return missing, err
+	return err
 }
 
 // compareNodes compares names such as node-2 and node-10 by their numbers.

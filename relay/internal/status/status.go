@@ -31,6 +31,8 @@ type Options struct {
 	// after changes.
 	ActiveSinks        func() []string
 	ActiveSinksChanged <-chan struct{}
+	// FailedSinks returns the names of the sinks that have failed on this node.
+	FailedSinks func() []string
 	// ConfigWarning describes how the running configuration differs from the file, or returns "".
 	ConfigWarning func() string
 }

@@ -130,6 +130,10 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 		list = append(list, fmt.Sprintf("%s: not configured on %s, so it may get no new events; give all nodes the same configuration",
 			s.Name, relay.Truncate(strings.Join(s.MissingOn, ", "), maxNamesLength)))
 	}
+	if len(s.FailedOn) > 0 {
+		list = append(list, fmt.Sprintf("%s: failed on %s, so the other nodes deliver; see the logs there", s.Name,
+			relay.Truncate(strings.Join(s.FailedOn, ", "), maxNamesLength)))
+	}
 	if n := len(s.FailingAccounts); n > 0 {
 		list = append(list, fmt.Sprintf("%s: the destination fails for %s (%s), whose deliveries are postponed", s.Name,
 			term.Pluralize(n, "account"), relay.Truncate(strings.Join(s.FailingAccounts, ", "), maxNamesLength)))

@@ -82,9 +82,14 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	if !s.LastSuccessAt.IsZero() {
 		line("last success", fmt.Sprintf("%s (%s ago)", formatTime(s.LastSuccessAt), term.FormatAgo(s.LastSuccessAt)))
 	}
+	var nodes []string
 	if len(s.MissingOn) > 0 {
-		line("nodes", "not configured on "+strings.Join(s.MissingOn, ", "))
+		nodes = append(nodes, "not configured on "+strings.Join(s.MissingOn, ", "))
 	}
+	if len(s.FailedOn) > 0 {
+		nodes = append(nodes, "failed on "+strings.Join(s.FailedOn, ", "))
+	}
+	line("nodes", strings.Join(nodes, "; "))
 	if len(s.FailingAccounts) > 0 {
 		line("failing accounts", strings.Join(s.FailingAccounts, ", "))
 	}

@@ -136,6 +136,17 @@ function MissingOn({ nodes }: { nodes: string[] }) {
   );
 }
 
+function FailedOn({ nodes }: { nodes: string[] }) {
+  if (nodes.length === 0) return null;
+  return (
+    <div class="notice warn">
+      <p>
+        <strong>The sink has failed on {nodes.join(', ')}</strong>, so the other nodes deliver. See the logs there.
+      </p>
+    </div>
+  );
+}
+
 function FailingAccounts({ accounts }: { accounts: string[] }) {
   if (accounts.length === 0) return null;
   return (
@@ -174,6 +185,7 @@ function Status({ sink: s }: { sink: Sink }) {
         </div>
       ) : null}
       <MissingOn nodes={s.missing_on ?? []} />
+      <FailedOn nodes={s.failed_on ?? []} />
       <FailingAccounts accounts={s.failing_accounts ?? []} />
       <section aria-label="Numbers">
         <Facts
