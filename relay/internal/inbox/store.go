@@ -216,11 +216,21 @@ func (s *Store) Delete(ctx context.Context, ids []string) error {
 }
 
 // Restart removes an empty inbox whose last entry had the highest possible ID, because Redis would accept no further entry. A
-// producer can cause this also without an entry that can be read, with XADD MAXLEN 0.
+// producer can cause this also without an entry that can be read, with XADD MAXLEN 0. It removes the positions first, because
+// entries of the new inbox have lower IDs.
 func (s *Store) Restart(ctx context.Context) error {
 	info, err := redisconn.ReadStreamInfo(ctx, s.conn.Commands(), Key(s.keys))
-	if err != nil || info.LastID != streamid.Max {
+	if err != nil || info.LastID != streamid.Max || info.Length > 0 {
 		return redisconn.WrapError("read the state of the inbox", err)
+	}
+	positions := []string{QuarantinePositionKey(s.keys)}
+	for p := range s.keys.Partitions() {
+		positions = append(positions, PositionKey(s.keys, p))
+	}
+	for _, key := range positions {
+		if err := s.conn.Commands().Del(ctx, key).Err(); err != nil {
+			return redisconn.WrapError("reset the position of the inbox", err)
+		}
 	}
 	s.conn.Logger().WarnContext(ctx, "inbox had an entry with the highest ID and starts again")
 	return redisconn.WrapError("restart the inbox", resetScript.Run(ctx, s.conn.Commands(), []string{Key(s.keys)}).Err())

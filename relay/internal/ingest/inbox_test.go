@@ -326,34 +326,43 @@ func BenchmarkInbox(b *testing.B) {
 	b.ReportMetric(float64(b.N)*inboxCount/b.Elapsed().Seconds(), "entries/s")
 }
 
-// Redis accepts no entry after the highest ID, so the reader starts the inbox again.
+// Redis accepts no entry after the highest ID, so the reader starts the inbox again. It does not mistake the entries of the new
+// inbox, which have lower IDs, for handled ones, even if another highest ID follows them.
 func TestInbox_ContinuesAfterHighestID(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
-	for _, args := range [][]any{
-		{streamid.Max, "data", inboxItem("h", 1)},
-		{streamid.Max, "data", "not json"},
-		{"MAXLEN", "0", streamid.Max, "data", "removed at once"},
+	add := func(args ...any) error {
+		return b.Commands().Do(t.Context(), append([]any{"XADD", inbox.Key(b.Keys())}, args...)...).Err()
+	}
+	valid, invalid := inboxItem("h", 1), "not json"
+	for _, c := range []struct {
+		entries [][]any
+		then    string
+	}{
+		{[][]any{{streamid.Max, "data", valid}}, invalid},
+		{[][]any{{"*", "data", valid}, {streamid.Max, "data", valid}}, invalid},
+		{[][]any{{streamid.Max, "data", invalid}}, valid},
+		{[][]any{{"*", "data", invalid}, {streamid.Max, "data", invalid}}, valid},
+		{[][]any{{"MAXLEN", "0", streamid.Max, "data", "removed at once"}}, valid},
 	} {
-		if err := b.Commands().Do(t.Context(), append([]any{"XADD", inbox.Key(b.Keys())}, args...)...).Err(); err != nil {
-			t.Fatal(err)
+		for _, args := range c.entries {
+			if err := add(args...); err != nil {
+				t.Fatal(err)
+			}
 		}
-		if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
-			Stream: inbox.Key(b.Keys()), Values: []any{"data", "{}"},
-		}).Err(); err == nil {
+		if add("*", "data", "{}") == nil {
 			t.Fatal("Redis accepted an entry after the highest ID")
 		}
 		stop := runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), &counts{})
 		testkit.WaitForValue(t, "the inbox is empty", 0, func() int64 { return inboxLen(b) })
-		testkit.WaitFor(t, "the inbox accepts entries", func() bool {
-			return b.Commands().XAdd(t.Context(), &redis.XAddArgs{
-				Stream: inbox.Key(b.Keys()), Values: []any{"data", inboxItem("h", 2)},
-			}).Err() == nil
-		})
+		testkit.WaitFor(t, "the inbox accepts entries", func() bool { return add("*", "data", c.then) == nil })
 		testkit.WaitForValue(t, "the inbox is empty again", 0, func() int64 { return inboxLen(b) })
 		stop()
 	}
-	if n := len(logOf(t, b)); n != 4 {
-		t.Errorf("got %d events, want 4", n)
+	if n := len(logOf(t, b)); n != 6 {
+		t.Errorf("got %d events, want 6", n)
+	}
+	if n := b.Commands().XLen(t.Context(), inbox.QuarantineKey(b.Keys())).Val(); n != 5 {
+		t.Errorf("got %d quarantined entries, want 5", n)
 	}
 }
