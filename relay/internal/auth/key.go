@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 	"unicode"
@@ -28,6 +29,14 @@ const Wildcard = "*"
 
 // MaxHubID is the maximum length of a hub ID in X-Hub-Id, in bytes.
 const MaxHubID = 256
+
+// maxAccountID is the maximum length of the account of an external key in bytes. Events have no longer account.
+const maxAccountID = 256
+
+// IsExternalAccount reports whether an external key may have an account. Tables of quotas and of owners keep it.
+func IsExternalAccount(id string) bool {
+	return len(id) <= maxAccountID && !strings.ContainsFunc(id, unicode.IsControl)
+}
 
 // Key is one API key. A Key in a [Keyring] is shared between goroutines and must not be changed.
 type Key struct {

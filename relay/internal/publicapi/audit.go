@@ -60,7 +60,7 @@ func (a *API) recordRefusedPublish(r *http.Request, key *auth.Key, err *relay.Er
 func (a *API) recordExceeded(
 	r *http.Request, key *auth.Key, action audit.Action, e *quota.ExceededError, err *relay.Error,
 ) {
-	if a.exceeded.shouldRecord(key.Name) {
+	if a.exceeded.shouldRecord(key.AccountID, key.Name) {
 		a.recordAction(r, newEntry(key, action, string(e.Kind)), err)
 	}
 }
@@ -68,18 +68,22 @@ func (a *API) recordExceeded(
 // exceededQuotas remembers when the exceeded quota of a key was recorded. It may be used concurrently.
 type exceededQuotas struct {
 	mu   sync.Mutex
-	last map[string]time.Time // by the name of the key
+	last map[exceededKey]time.Time
 }
 
-func (q *exceededQuotas) shouldRecord(keyName string) bool {
+// exceededKey is a key. External keys of different accounts may have the same name.
+type exceededKey struct{ account, name string }
+
+func (q *exceededQuotas) shouldRecord(account, name string) bool {
+	key := exceededKey{account, name}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if time.Since(q.last[keyName]) < exceededInterval {
+	if time.Since(q.last[key]) < exceededInterval {
 		return false
 	}
 	if q.last == nil || len(q.last) >= maxExceeded {
-		q.last = make(map[string]time.Time)
+		q.last = make(map[exceededKey]time.Time)
 	}
-	q.last[keyName] = time.Now()
+	q.last[key] = time.Now()
 	return true
 }

@@ -81,7 +81,9 @@ func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if consumeErr != nil {
 		return a.tokenError(r, consumeErr)
 	}
-	a.recordAction(r, audit.Entry{Actor: keyActor(grant.KeyName), Action: audit.ActionRevokeToken}, nil)
+	a.recordAction(r, audit.Entry{
+		Actor: keyActor(grant.KeyName), Owner: grant.Owner(), Action: audit.ActionRevokeToken,
+	}, nil)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -225,6 +225,9 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) {
 		return nil, errors.New("the response has no usable name")
 	}
+	if !auth.IsExternalAccount(a.AccountID) {
+		return nil, errors.New("the account_id of the response is too long or has control characters")
+	}
 	latest := started.Add(maxLifetime)
 	if a.Expires.IsZero() || a.Expires.After(latest) {
 		a.Expires = latest

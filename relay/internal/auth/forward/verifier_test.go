@@ -135,6 +135,7 @@ func TestVerifier_RejectsAnswers(t *testing.T) {
 		"no JSON":           {0, "<html>", relay.CodeAuthUnavailable},
 		"no name":           {0, `{"hubs":["*"]}`, relay.CodeAuthUnavailable},
 		"name for terminal": {0, `{"name":"a\u001b[2J","hubs":["*"]}`, relay.CodeAuthUnavailable},
+		"long account":      {0, `{"name":"a","account_id":"` + strings.Repeat("a", 257) + `"}`, relay.CodeAuthUnavailable},
 		"expired":           {0, `{"name":"a","hubs":["*"],"expires":"2020-01-01T00:00:00Z"}`, relay.CodeAuthExpired},
 		"endless":           {0, `{"name":"` + strings.Repeat("a", maxResponse) + `"}`, relay.CodeAuthUnavailable},
 	} {

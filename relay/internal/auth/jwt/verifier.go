@@ -195,6 +195,9 @@ func (v *Verifier) newKey(c *jwt.Claims, all map[string]any) (*auth.Key, *relay.
 	if _, given := all[v.opts.AccountClaim]; given && !isString {
 		return nil, newInvalidError("has a claim " + v.opts.AccountClaim + " that is not a string")
 	}
+	if !auth.IsExternalAccount(account) {
+		return nil, newInvalidError("has a claim " + v.opts.AccountClaim + " that is too long or has control characters")
+	}
 	hubs, hubsOK := readList(all[v.opts.HubsClaim])
 	capabilities, capabilitiesOK := readList(all[v.opts.CapabilitiesClaim])
 	if !hubsOK || !capabilitiesOK {

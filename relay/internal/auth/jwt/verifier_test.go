@@ -140,6 +140,8 @@ func TestVerifier_Claims(t *testing.T) {
 		{"without subject", func(c map[string]any) { delete(c, "sub") }, relay.CodeAuthInvalid},
 		{"subject for a terminal", func(c map[string]any) { c["sub"] = "a\x1b[2J" }, relay.CodeAuthInvalid},
 		{"account is a number", func(c map[string]any) { c["account_id"] = 7 }, relay.CodeAuthInvalid},
+		{"long account", func(c map[string]any) { c["account_id"] = strings.Repeat("a", 257) }, relay.CodeAuthInvalid},
+		{"account for a terminal", func(c map[string]any) { c["account_id"] = "a\x1b[2J" }, relay.CodeAuthInvalid},
 		{"hubs is a number", func(c map[string]any) { c["hubs"] = 7 }, relay.CodeAuthInvalid},
 		{"a hub is a number", func(c map[string]any) { c["hubs"] = []any{7} }, relay.CodeAuthInvalid},
 	} {
