@@ -196,8 +196,9 @@ type SinkSettings struct {
 	// CountRequests counts requests besides one per Deliver, which count for the rate. It may be called concurrently
 	// and does not block. It is nil in a dry run.
 	CountRequests func(n int)
-	// LastSuccess returns the time of the last successful attempt of any node, or the zero time. It is nil in a dry run.
-	LastSuccess func(context.Context) (time.Time, error)
+	// WorksElsewhere reports whether the sink works on another node, as of a few seconds ago. An error means that this is not known.
+	// It may be called concurrently. It is nil in a dry run.
+	WorksElsewhere func(context.Context) (bool, error)
 }
 
 // FieldError reports an invalid field of a configuration, with advice.

@@ -60,9 +60,9 @@ type Options struct {
 	// block.
 	Log     *slog.Logger
 	Observe func(Event)
-	// LastSuccess returns the time of the last successful delivery of any node. A plugin that does not start on this node is then not
-	// given up while others deliver. It may be nil.
-	LastSuccess func(context.Context) (time.Time, error)
+	// WorksElsewhere reports whether the plugin works on another node. A plugin that does not start on this node is then not given up.
+	// An error means that this is not known. It may be nil.
+	WorksElsewhere func(context.Context) (bool, error)
 
 	reportConcurrency func(n int) // see [Host.ReportConcurrency]
 

@@ -207,14 +207,10 @@ func (sv *supervisor) setLocked(s Status, current *pluginSession) {
 func (sv *supervisor) keepRunning(ctx context.Context) {
 	defer sv.set(Status{State: StateClosed}, nil)
 	pause := backoff.Backoff{Min: sv.o.Backoff, Max: sv.o.MaxBackoff}
-	lastRun := time.Now()
 	for {
 		took, err := sv.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
-		}
-		if took > 0 {
-			lastRun = time.Now()
 		}
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
@@ -228,7 +224,7 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 		}
 		// The events of one tenant can make a plugin hang. Its sink must not be disabled for all of them.
 		if crashed && ended.event != EventHung && !sv.budget.recordCrash(time.Now()) &&
-			(!ended.isEarly || !sv.runsElsewhere(ctx, lastRun)) {
+			(!ended.isEarly || !sv.worksElsewhere(ctx)) {
 			if !sv.waitForRestart(ctx, err) {
 				return
 			}
@@ -246,18 +242,14 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 	}
 }
 
-// lastSuccessMargin is the minimum time between the last run of the plugin on this node and a success of another node. Successes are
-// stored each second, and clocks differ.
-const lastSuccessMargin = 3 * time.Second
-
-// runsElsewhere reports whether another node has delivered to the sink since the plugin last ran on this one, or whether that is not
-// known. Then the sink must not be disabled because the plugin does not start on this node.
-func (sv *supervisor) runsElsewhere(ctx context.Context, lastRun time.Time) bool {
-	if sv.o.LastSuccess == nil {
+// worksElsewhere reports whether the plugin works on another node, or whether that is not known. Then the sink must not be disabled
+// because the plugin does not start on this node.
+func (sv *supervisor) worksElsewhere(ctx context.Context) bool {
+	if sv.o.WorksElsewhere == nil {
 		return false
 	}
-	at, err := sv.o.LastSuccess(ctx)
-	return err != nil || at.After(lastRun.Add(lastSuccessMargin))
+	works, err := sv.o.WorksElsewhere(ctx)
+	return works || err != nil
 }
 
 // runOnce starts the plugin, supervises it until it ends, and returns how long it ran.

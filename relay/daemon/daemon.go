@@ -178,7 +178,8 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States, NewID: d.newDecoder().NewID,
 		Dropped: func(sink string) { d.metrics.Dropped(sink, 1) }, Log: d.log.With("component", "delivery"),
 	})
-	deliveries, err := d.newDeliveries(s, node, streams, notices, identity.CursorKey, recorder)
+	nodes := status.NewNodes(s.leases, node.Name)
+	deliveries, err := d.newDeliveries(s, nodes, node, streams, notices, identity.CursorKey, recorder)
 	if err != nil {
 		return err
 	}
@@ -201,8 +202,8 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	events := history.NewSearcher(s.log, s.keys)
 	host, _ := os.Hostname() // for operators only
 	reporter := status.NewReporter(status.Options{
-		Node: node.Name, Host: host, Version: d.options.Version, StartedAt: time.Now(),
-		Log: s.log, Leases: s.leases, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
+		Host: host, Version: d.options.Version, StartedAt: time.Now(),
+		Log: s.log, Nodes: nodes, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
 		ConfigWarning: d.reloads.OperatorWarning,
 		ActiveSinks:   deliveries.ActiveSinks, ActiveSinksChanged: deliveries.ActiveSinksChanged(),
 		FailedSinks: deliveries.FailedSinks,
@@ -210,7 +211,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	group.Start(ctx, "node status", reporter.Run)
 	group.Start(ctx, "sources", sources.Run)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
-		Sinks: sinks{deliveries, reporter}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
+		Sinks: sinks{deliveries, nodes}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
 		Status: reporter, AwaitReplicas: conn.AwaitReplicas,
@@ -264,8 +265,8 @@ func joinNode(ctx context.Context, group *lifecycle.Group, leases *lease.Manager
 
 // newDeliveries creates the service that delivers to the sinks.
 func (d *Daemon) newDeliveries(
-	s *stores, node *lease.Node, streams *clients.Server, notices *notice.Publisher, cursorKey streamid.CursorKey,
-	recorder *history.Recorder,
+	s *stores, nodes *status.Nodes, node *lease.Node, streams *clients.Server, notices *notice.Publisher,
+	cursorKey streamid.CursorKey, recorder *history.Recorder,
 ) (*delivery.Service, error) {
 	var receivers func(relay.Notification, time.Time) []string
 	if d.cfg.History.Clients {
@@ -273,7 +274,7 @@ func (d *Daemon) newDeliveries(
 	}
 	return delivery.New(delivery.Options{
 		Sinks: d.sinks, Conn: s.conn, Log: s.log, Queues: s.queues, Deliveries: s.deliveries, Leases: s.leases,
-		Node: node.Name, Notices: notices, History: recorder, HistoryStore: s.history, Receivers: receivers,
+		Nodes: nodes, Node: node.Name, Notices: notices, History: recorder, HistoryStore: s.history, Receivers: receivers,
 		Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
 		Retention:  func() eventlog.Retention { return d.logRetention(s.monitor.MaxMemory()) },
 		Memory:     s.monitor,

@@ -47,7 +47,7 @@ func TestApplySinks_LogsOncePerConfiguration(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := d.newStores(c)
-	deliveries, err := d.newDeliveries(s, &lease.Node{Name: "1"}, nil, notice.NewPublisher(notice.Options{
+	deliveries, err := d.newDeliveries(s, nil, &lease.Node{Name: "1"}, nil, notice.NewPublisher(notice.Options{
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States,
 	}), streamid.CursorKey{}, nil)
 	if err != nil {

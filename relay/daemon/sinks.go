@@ -14,7 +14,7 @@ import (
 type sinks struct {
 	*delivery.Service
 
-	nodes *status.Reporter
+	nodes *status.Nodes
 }
 
 // ListSinks also names the other nodes that do not have a sink, or on which it has failed.
@@ -23,7 +23,7 @@ func (s sinks) ListSinks(ctx context.Context, r adminapi.PageRequest) (adminapi.
 	if err != nil {
 		return page, err
 	}
-	return page, s.nodes.SetOtherNodes(ctx, page.Data)
+	return page, s.nodes.DescribeOthers(ctx, page.Data)
 }
 
 // ShowSink also names the other nodes that do not have the sink, or on which it has failed.
@@ -33,13 +33,13 @@ func (s sinks) ShowSink(ctx context.Context, name string) (adminapi.Sink, error)
 		return sink, err
 	}
 	list := []adminapi.Sink{sink}
-	err = s.nodes.SetOtherNodes(ctx, list)
+	err = s.nodes.DescribeOthers(ctx, list)
 	return list[0], err
 }
 
 // ForgetSink deletes the data of a sink that no node has configured. Otherwise other nodes would lose later events.
 func (s sinks) ForgetSink(ctx context.Context, name string, deadLetters bool) error {
-	nodes, err := s.nodes.OtherNodesWithSink(ctx, name)
+	nodes, err := s.nodes.OthersWithSink(ctx, name)
 	if err != nil {
 		return err
 	}

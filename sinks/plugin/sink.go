@@ -51,7 +51,7 @@ func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 	if o.Log = s.Log; s.CountEvent != nil {
 		o.Observe = func(e host.Event) { s.CountEvent(string(e)) }
 	}
-	o.LastSuccess = s.LastSuccess
+	o.WorksElsewhere = s.WorksElsewhere
 	host, err := host.New(o)
 	if err != nil {
 		return nil, err

@@ -56,6 +56,7 @@ type Options struct {
 	Queues     *queue.Store
 	Deliveries *store.Store
 	Leases     *lease.Manager
+	Nodes      Nodes
 	// Node is the name of this node.
 	Node string
 
@@ -77,6 +78,12 @@ type Options struct {
 	// Grace is the time for running attempts when a sink is stopped.
 	Grace  time.Duration
 	Logger *slog.Logger
+}
+
+// Nodes knows the state of sinks on other nodes.
+type Nodes interface {
+	// WorksElsewhere reports whether a sink works on another node, as of a few seconds ago.
+	WorksElsewhere(ctx context.Context, sink string) (bool, error)
 }
 
 // Service delivers to the sinks of this node.
@@ -115,7 +122,7 @@ func New(o Options) (*Service, error) {
 	s.scheduler = retry.NewScheduler(retry.Options{
 		Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, OnChange: s.erasures.loadErasures, Grace: o.Grace, Log: log,
 	})
-	o.Sinks.states.connect(o.Deliveries)
+	o.Sinks.shared.connect(o.Deliveries, o.Nodes)
 	queues := s.subscriberConfig(o.Node)
 	queues.MaxInFlight = func(name string) int {
 		if sink := s.sinks.get(name); sink != nil && sink.cfg.Digest.Wait == 0 {

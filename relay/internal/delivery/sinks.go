@@ -40,7 +40,7 @@ type SinkOptions struct {
 // Sinks are the open sinks of this node, sorted by name. It may be used concurrently.
 type Sinks struct {
 	opts    SinkOptions
-	states  sharedStates
+	shared  shared
 	writeMu sync.Mutex
 	current atomic.Pointer[[]*openSink]
 }
@@ -63,7 +63,7 @@ type openSink struct {
 
 // OpenSinks opens the configured sinks. It needs no Redis. If a sink fails, the others are closed.
 func OpenSinks(configured map[string]config.Sink, o SinkOptions) (*Sinks, error) {
-	s := &Sinks{opts: o, states: sharedStates{connected: make(chan struct{})}}
+	s := &Sinks{opts: o, shared: shared{connected: make(chan struct{})}}
 	list, err := s.open(configured)
 	if err != nil {
 		return nil, err
@@ -170,11 +170,11 @@ func (s *Sinks) openSink(
 	sink := &openSink{name: name, cfg: cfg, kind: kind, filter: filter}
 	sink.impl, err = kind.Open(relay.SinkSettings{
 		Name: name, Dir: s.opts.Dir, Log: s.opts.Logger.With("sink", name), UserAgent: "hubrelay/" + s.opts.Version,
-		CountEvent:    func(event string) { s.opts.Metrics.PluginEvent(name, event) },
-		CountRequests: func(n int) { sink.extraRequests.Add(int64(n)) },
-		State:         stateStore{&s.states, name},
-		LastSuccess:   func(ctx context.Context) (time.Time, error) { return s.states.lastSuccess(ctx, name) },
-		Samples:       func() []relay.Delivery { return samples(kind) },
+		CountEvent:     func(event string) { s.opts.Metrics.PluginEvent(name, event) },
+		CountRequests:  func(n int) { sink.extraRequests.Add(int64(n)) },
+		State:          stateStore{&s.shared, name},
+		WorksElsewhere: func(ctx context.Context) (bool, error) { return s.shared.worksElsewhere(ctx, name) },
+		Samples:        func() []relay.Delivery { return samples(kind) },
 	}, cfg.Settings)
 	if err != nil {
 		return nil, err
@@ -199,40 +199,41 @@ func (s *Sinks) initMetrics(sink *openSink) {
 	}
 }
 
-// sharedStates is the store of states that sinks share with other nodes. Sinks are opened before Redis is connected.
-type sharedStates struct {
+// shared is what sinks share with other nodes. Sinks are opened before Redis is connected.
+type shared struct {
 	connected chan struct{}
-	store     *store.Store // set before connected is closed
+	// The following fields are set before connected is closed.
+	store *store.Store
+	nodes Nodes
 }
 
-func (s *sharedStates) connect(stored *store.Store) {
-	s.store = stored
+func (s *shared) connect(stored *store.Store, nodes Nodes) {
+	s.store, s.nodes = stored, nodes
 	close(s.connected)
 }
 
 var errNotConnected = errors.New("the node is still starting")
 
-// lastSuccess returns the time of the last successful attempt of any node.
-func (s *sharedStates) lastSuccess(ctx context.Context, sink string) (time.Time, error) {
+func (s *shared) worksElsewhere(ctx context.Context, sink string) (bool, error) {
 	select {
 	case <-s.connected:
-		return s.store.Stats.LastSuccess(ctx, sink)
+		return s.nodes.WorksElsewhere(ctx, sink)
 	default:
-		return time.Time{}, errNotConnected
+		return false, errNotConnected
 	}
 }
 
 // stateStore is the store of states of one sink.
 type stateStore struct {
-	states *sharedStates
+	shared *shared
 	sink   string
 }
 
 // Lock implements [relay.SharedState].
 func (s stateStore) Lock(ctx context.Context, name string, hold time.Duration) (string, relay.StateLock, error) {
 	select {
-	case <-s.states.connected:
-		return s.states.store.SharedStates.ForSink(s.sink).Lock(ctx, name, hold)
+	case <-s.shared.connected:
+		return s.shared.store.SharedStates.ForSink(s.sink).Lock(ctx, name, hold)
 	default:
 		return "", nil, fmt.Errorf("lock state: %w", errNotConnected)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
 )
 
 const (
@@ -18,12 +19,99 @@ const (
 	recordTTL = 3 * recordInterval
 )
 
+// Nodes are the nodes of the relay, with the records that they keep in Redis. It may be used concurrently.
+type Nodes struct {
+	leases  *lease.Manager
+	self    string
+	records fresh[[]nodeRecord]
+}
+
+// NewNodes returns the nodes. self is the name of this node.
+func NewNodes(leases *lease.Manager, self string) *Nodes { return &Nodes{leases: leases, self: self} }
+
 // nodeRecord is the record of a node in Redis.
 type nodeRecord struct {
 	adminapi.Node
 
 	Sinks       []string `json:"sinks"` // nil if they are not known
 	FailedSinks []string `json:"failed_sinks"`
+}
+
+// worksWith reports whether a node has a sink that has not failed there. A node whose sinks are not known has just started, or
+// Redis is full.
+func (n *nodeRecord) worksWith(sink string) bool {
+	return n.Sinks == nil || slices.Contains(n.Sinks, sink) && !slices.Contains(n.FailedSinks, sink)
+}
+
+// WorksElsewhere reports whether another node has a sink that has not failed there. Records are up to five seconds old, and that of
+// a killed node up to fifteen.
+func (n *Nodes) WorksElsewhere(ctx context.Context, sink string) (bool, error) {
+	others, err := n.cachedOthers(ctx)
+	return slices.ContainsFunc(others, func(o nodeRecord) bool { return o.worksWith(sink) }), err
+}
+
+// OthersWithSink returns the names of other nodes that have a sink, are still stopping it or recently did. A node
+// without a record is one of them, because its sinks are not known.
+func (n *Nodes) OthersWithSink(ctx context.Context, sink string) ([]string, error) {
+	records, err := n.read(ctx)
+	var names []string
+	for _, o := range n.withoutSelf(records) {
+		if o.Sinks == nil || slices.Contains(o.Sinks, sink) {
+			names = append(names, o.Name)
+		}
+	}
+	return names, err
+}
+
+// DescribeOthers sets the names of the other nodes that neither have a configured sink nor are still stopping it, and of those on
+// which it has failed. They are at most a second old, because operators watch the list of sinks.
+func (n *Nodes) DescribeOthers(ctx context.Context, sinks []adminapi.Sink) error {
+	others, err := n.cachedOthers(ctx)
+	for i := range sinks {
+		s := &sinks[i]
+		for _, o := range others {
+			switch {
+			case !s.Configured || o.worksWith(s.Name):
+			case slices.Contains(o.Sinks, s.Name):
+				s.FailedOn = append(s.FailedOn, o.Name)
+			default:
+				s.MissingOn = append(s.MissingOn, o.Name)
+			}
+		}
+	}
+	return err
+}
+
+func (n *Nodes) cachedOthers(ctx context.Context) ([]nodeRecord, error) {
+	records, err := n.cached(ctx)
+	return n.withoutSelf(records), err
+}
+
+func (n *Nodes) withoutSelf(records []nodeRecord) []nodeRecord {
+	return slices.DeleteFunc(slices.Clone(records), func(r nodeRecord) bool { return r.Name == n.self })
+}
+
+func (n *Nodes) cached(ctx context.Context) ([]nodeRecord, error) {
+	return n.records.get(func() ([]nodeRecord, error) { return n.read(ctx) })
+}
+
+// read returns the records of all nodes in the order of their numbers.
+func (n *Nodes) read(ctx context.Context) ([]nodeRecord, error) {
+	names, err := n.leases.ListNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	texts, err := n.leases.LoadRecords(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	records := make([]nodeRecord, len(names))
+	for i, name := range names {
+		if json.Unmarshal(texts[i], &records[i]) != nil {
+			records[i] = nodeRecord{Node: adminapi.Node{Name: name}} // it has just started, is of an earlier build, or Redis is full
+		}
+	}
+	return records, nil
 }
 
 // Run renews the record of this node until ctx ends, and after each change of its sinks.
@@ -34,7 +122,7 @@ func (r *Reporter) Run(ctx context.Context) error {
 			return err
 		}
 		// While Redis is unreachable, other components log it.
-		_ = r.opts.Leases.StoreRecord(ctx, r.opts.Node, record, recordTTL)
+		_ = r.opts.Nodes.leases.StoreRecord(ctx, r.opts.Nodes.self, record, recordTTL)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -48,7 +136,7 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 	o := &r.opts
 	_, queued := o.Clients.QueueStats()
 	n := adminapi.Node{
-		Name: o.Node, Host: o.Host, Version: o.Version, StartedAt: o.StartedAt.UTC().Truncate(time.Millisecond),
+		Name: o.Nodes.self, Host: o.Host, Version: o.Version, StartedAt: o.StartedAt.UTC().Truncate(time.Millisecond),
 		ConfigWarning: o.ConfigWarning(), Clients: o.Clients.Clients(), QueuedBytes: queued,
 		SeenAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
@@ -61,76 +149,15 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 // ListNodes returns a page of the nodes that are running, in the order of their numbers. It is at most a second old. An error
 // means that Redis is unreachable.
 func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) (adminapi.Page[adminapi.Node], error) {
-	records, err := r.cachedNodes(ctx)
+	records, err := r.opts.Nodes.cached(ctx)
 	list := make([]adminapi.Node, len(records))
 	for i := range records {
-		list[i] = records[i].Node
+		if list[i] = records[i].Node; list[i].Name == r.opts.Nodes.self {
+			list[i] = r.describeNode(ctx)
+		}
 	}
 	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
 }
 
-// OtherNodesWithSink returns the names of other nodes that have a sink, are still stopping it or recently did. A node
-// without a record is one of them, because its sinks are not known.
-func (r *Reporter) OtherNodesWithSink(ctx context.Context, sink string) ([]string, error) {
-	records, err := r.readNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var names []string
-	for i := range records {
-		if n := &records[i]; n.Name != r.opts.Node && (n.Sinks == nil || slices.Contains(n.Sinks, sink)) {
-			names = append(names, records[i].Name)
-		}
-	}
-	return names, nil
-}
-
-// SetOtherNodes sets the names of the other nodes that neither have a configured sink nor are still stopping it, and of those on
-// which it has failed. They are at most a second old, because operators watch the list of sinks.
-func (r *Reporter) SetOtherNodes(ctx context.Context, sinks []adminapi.Sink) error {
-	records, err := r.cachedNodes(ctx)
-	for i := range records {
-		n := &records[i]
-		if n.Name == r.opts.Node || n.Sinks == nil {
-			continue
-		}
-		for i := range sinks {
-			s := &sinks[i]
-			switch {
-			case !s.Configured:
-			case !slices.Contains(n.Sinks, s.Name):
-				s.MissingOn = append(s.MissingOn, n.Name)
-			case slices.Contains(n.FailedSinks, s.Name):
-				s.FailedOn = append(s.FailedOn, n.Name)
-			}
-		}
-	}
-	return err
-}
-
 // compareNodes compares names such as node-2 and node-10 by their numbers.
 func compareNodes(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
-
-func (r *Reporter) cachedNodes(ctx context.Context) ([]nodeRecord, error) {
-	return r.nodes.get(func() ([]nodeRecord, error) { return r.readNodes(ctx) })
-}
-
-func (r *Reporter) readNodes(ctx context.Context) ([]nodeRecord, error) {
-	names, err := r.opts.Leases.ListNodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	records, err := r.opts.Leases.LoadRecords(ctx, names)
-	if err != nil {
-		return nil, err
-	}
-	nodes := make([]nodeRecord, len(names))
-	for i, name := range names {
-		if name == r.opts.Node {
-			nodes[i] = nodeRecord{Node: r.describeNode(ctx)}
-		} else if json.Unmarshal(records[i], &nodes[i]) != nil {
-			nodes[i] = nodeRecord{Node: adminapi.Node{Name: name}} // it has just started, is of an earlier build, or Redis is full
-		}
-	}
-	return nodes, nil
-}

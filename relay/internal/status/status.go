@@ -11,20 +11,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
-	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
 
 // Options are the parts that a [Reporter] describes. All fields are required, except Host.
 type Options struct {
-	// Node is the name of this node, and Host the name of its machine.
-	Node, Host, Version string
-	StartedAt           time.Time
-	Log                 *eventlog.Log
-	Leases              *lease.Manager
-	Clients             *clients.Server
-	Storage             *storage.Monitor
-	Configs             *Configs
+	Nodes *Nodes
+	// Host is the name of the machine of this node.
+	Host, Version string
+	StartedAt     time.Time
+	Log           *eventlog.Log
+	Clients       *clients.Server
+	Storage       *storage.Monitor
+	Configs       *Configs
 	// CheckReady returns the reason why this node is not ready.
 	CheckReady func(context.Context) error
 	// ActiveSinks returns the names of the sinks that this node has or is still stopping. ActiveSinksChanged receives a value
@@ -44,7 +43,6 @@ const freshTime = time.Second
 type Reporter struct {
 	opts   Options
 	status fresh[adminapi.Status]
-	nodes  fresh[[]nodeRecord]
 }
 
 // fresh is a value that is read again after freshTime. It may be used concurrently.
@@ -81,7 +79,7 @@ func (r *Reporter) readStatus(ctx context.Context) (adminapi.Status, error) {
 	if err != nil {
 		return adminapi.Status{}, err
 	}
-	nodes, err := o.Leases.ListNodes(ctx)
+	nodes, err := o.Nodes.leases.ListNodes(ctx)
 	if err != nil {
 		return adminapi.Status{}, err
 	}
@@ -98,7 +96,7 @@ func (r *Reporter) readStatus(ctx context.Context) (adminapi.Status, error) {
 func (r *Reporter) ShowConfig() adminapi.Config {
 	versions, text, warnings := r.opts.Configs.Current()
 	c := adminapi.Config{
-		Node: r.opts.Node, Text: text, Warning: r.opts.ConfigWarning(), Problems: append([]string{}, warnings...),
+		Node: r.opts.Nodes.self, Text: text, Warning: r.opts.ConfigWarning(), Problems: append([]string{}, warnings...),
 		Versions: make([]adminapi.ConfigVersion, len(versions)),
 	}
 	for i, v := range versions {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -177,18 +176,6 @@ func (st *Stats) decode(fields map[string]string) {
 			st.Failed[reason] = n
 		}
 	}
-}
-
-// LastSuccess returns the time of the last successful attempt of any node, or the zero time.
-func (s *StatsStore) LastSuccess(ctx context.Context, sink string) (time.Time, error) {
-	ms, err := s.client.HGet(ctx, StatsKey(s.keys, sink), fieldLastSuccess).Int64()
-	switch {
-	case errors.Is(err, redis.Nil):
-		return time.Time{}, nil
-	case err != nil:
-		return time.Time{}, redisconn.WrapError("read the last success of a sink", err)
-	}
-	return time.UnixMilli(ms).UTC(), nil
 }
 
 // HasData reports whether Redis contains a state, scheduled deliveries, open digests or dead letters of a sink.

@@ -164,20 +164,6 @@ func TestStore_ForgetRemovesData(t *testing.T) {
 	}
 }
 
-func TestStats_LastSuccess(t *testing.T) {
-	t.Parallel()
-	s := startStore(t)
-	s.addStats(t, StatsDelta{Sink: testSink, LastError: "x", Counters: map[string]int64{FieldRetried: 1}})
-	if at, err := s.Stats.LastSuccess(t.Context(), testSink); err != nil || !at.IsZero() {
-		t.Errorf("before a success: %v, %v", at, err)
-	}
-	s.addStats(t, StatsDelta{Sink: testSink, Counters: map[string]int64{FieldDelivered: 1}})
-	at, err := s.Stats.LastSuccess(t.Context(), testSink)
-	if age := time.Since(at); err != nil || age < -time.Second || age > time.Hour {
-		t.Errorf("after a success: %v, %v", at, err)
-	}
-}
-
 func TestStore_ForgetKeepsOtherSinks(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
