@@ -96,8 +96,8 @@ const (
 )
 
 func (i guardedInbox) isLarge(ctx context.Context) bool {
-	size, err := i.Size(ctx)
-	return err == nil && size > i.stores.monitor.MaxMemory()/largeInboxDivisor
+	isLarge, err := i.IsLarge(ctx, i.stores.monitor.MaxMemory()/largeInboxDivisor)
+	return err == nil && isLarge
 }
 
 func (i guardedInbox) Read(

@@ -88,13 +88,18 @@ func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store {
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
 
-// Size returns the memory of the inbox in Redis in bytes. It is estimated from the oldest entries.
-func (s *Store) Size(ctx context.Context) (int64, error) {
-	sizes, err := redisconn.KeySizes(ctx, s.conn.Commands(), []string{Key(s.keys)})
+// IsLarge reports whether the inbox needs more memory in Redis than a number of bytes, or may do so because only a part of it can be
+// measured.
+func (s *Store) IsLarge(ctx context.Context, bytes int64) (bool, error) {
+	n, err := s.conn.Commands().XLen(ctx, Key(s.keys)).Result()
 	if err != nil {
-		return 0, err
+		return false, redisconn.WrapError("measure the inbox", err)
 	}
-	return sizes[0], nil
+	if n > redisconn.MemorySamples {
+		return true, nil
+	}
+	sizes, err := redisconn.KeySizes(ctx, s.conn.Commands(), []string{Key(s.keys)})
+	return err == nil && sizes[0] > bytes, err
 }
 
 // Append appends valid inbox entries of one partition to its log, in the order of their IDs, all or none. It may be

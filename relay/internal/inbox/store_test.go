@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"errors"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -122,5 +123,38 @@ func TestAppend_WaitsForReplicas(t *testing.T) {
 	})
 	if n := len(readLog(t, b, 0)); n != 1 {
 		t.Errorf("got %d entries in the log, want 1", n)
+	}
+}
+
+// Many small entries at the front do not hide large ones, of which Redis measures only a part.
+func TestStore_IsLarge(t *testing.T) {
+	t.Parallel()
+	const limit = 1 << 20
+	for name, test := range map[string]struct {
+		entries, size int
+		want          bool
+	}{
+		"empty":               {0, 0, false},
+		"few small entries":   {100, 100, false},
+		"a few large entries": {6, 200_000, true},
+		"many small entries":  {redisconn.MemorySamples, 1, false},
+		"too many to measure": {redisconn.MemorySamples + 1, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := open(t, redistest.Start(t), redisconn.Options{})
+			data := strings.Repeat("x", test.size)
+			if _, err := b.Commands().Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+				for range test.entries {
+					pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: Key(b.Keys()), Values: []any{"data", data}})
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if isLarge, err := b.IsLarge(t.Context(), limit); err != nil || isLarge != test.want {
+				t.Errorf("got %t, %v, want %t", isLarge, err, test.want)
+			}
+		})
 	}
 }

@@ -55,9 +55,9 @@ func readMemory(ctx context.Context, client redis.Cmdable) (Memory, error) {
 // IsOutOfMemory reports whether Redis rejected a write because it has reached its memory limit. It stored nothing.
 func IsOutOfMemory(err error) bool { return err != nil && strings.Contains(err.Error(), "OOM ") }
 
-// memorySamples is the number of nodes of a stream, or fields of a hash, that Redis measures. It limits the time of the
-// command to about a millisecond. A stream of more entries (about a hundred per node) is estimated from its oldest ones.
-const memorySamples = 10_000
+// MemorySamples is the number of nodes of a stream, or fields of a hash, that Redis measures. It limits the time of the
+// command to about a millisecond. A stream of more nodes, which have one to about a hundred entries, is estimated from its oldest ones.
+const MemorySamples = 10_000
 
 // streamSamples is the number of nodes of a stream whose length is to be limited. New entries may be much larger than old ones, so
 // more are measured. It limits the time of the command to about ten milliseconds.
@@ -68,7 +68,7 @@ func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64
 	replies := make([]*redis.IntCmd, len(keys))
 	_, err := client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, key := range keys {
-			replies[i] = pipe.MemoryUsage(ctx, key, memorySamples)
+			replies[i] = pipe.MemoryUsage(ctx, key, MemorySamples)
 		}
 		return nil
 	})

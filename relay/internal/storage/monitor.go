@@ -33,7 +33,7 @@ const (
 
 // advice names the ways to free space.
 const advice = "raise redis.max_memory (or maxmemory of your Redis), lower redis.retention, or see `hubrelay sinks list` for " +
-	"sinks that do not deliver or have many dead letters"
+	"sinks that do not deliver or have many dead letters, and `hubrelay quarantine list` for rejected events"
 
 // Observer receives the measurements. Its method must not block.
 type Observer interface {
