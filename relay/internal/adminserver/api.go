@@ -288,7 +288,7 @@ func (h *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 		return known
 	case errors.Is(err, store.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
-			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
+			strconv.Quote(relay.Truncate(r.PathValue("id"), 200))+"; GET /api/sinks/{name}/deadletters lists all of them")
 	case errors.Is(err, history.ErrInvalidCursor):
 		return newCursorError()
 	case errors.Is(err, store.ErrSelection):

@@ -109,7 +109,7 @@ func dropQuarantined(
 func quarantineError(r *http.Request, err error) error {
 	if errors.Is(err, inbox.ErrNotQuarantined) {
 		return relay.NewError(relay.CodeNotQuarantined, "the quarantine has no entry "+
-			strconv.Quote(relay.Truncate(r.PathValue("id"), 100)))
+			strconv.Quote(relay.Truncate(r.PathValue("id"), 100))+"; GET /api/quarantine lists all entries")
 	}
 	return err
 }

@@ -151,7 +151,8 @@ func (s *Service) findJob(ctx context.Context, id string) (*job, error) {
 
 func newNoJobError(id string) error {
 	return relay.NewError(relay.CodeNoJob,
-		fmt.Sprintf("there is no job %q, or it was deleted after 30 days or 100 newer jobs of its instance", relay.Truncate(id, 60)))
+		fmt.Sprintf("there is no job %q, or it was deleted after 30 days or 100 newer jobs of its instance; "+
+			"GET /api/jobs lists all jobs", relay.Truncate(id, 60)))
 }
 
 // CreateJob migrates an instance of any hub.
