@@ -60,8 +60,8 @@ type Options struct {
 	// block.
 	Log     *slog.Logger
 	Observe func(Event)
-	// WorksElsewhere reports whether the plugin works on another node. A plugin that does not start on this node is then not given up.
-	// An error means that this is not known. It may be nil.
+	// WorksElsewhere reports whether the plugin works on another node. Then it is not given up if it does not start on this one. An error
+	// means that this is not known. It may be nil.
 	WorksElsewhere func(context.Context) (bool, error)
 
 	reportConcurrency func(n int) // see [Host.ReportConcurrency]

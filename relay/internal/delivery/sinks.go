@@ -199,7 +199,7 @@ func (s *Sinks) initMetrics(sink *openSink) {
 	}
 }
 
-// shared is what sinks share with other nodes. Sinks are opened before Redis is connected.
+// shared gives sinks access to other nodes. Sinks are opened before Redis is connected.
 type shared struct {
 	connected chan struct{}
 	// The following fields are set before connected is closed.

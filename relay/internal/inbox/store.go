@@ -88,7 +88,7 @@ func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store {
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
 
-// IsLarge reports whether the inbox needs more memory in Redis than a number of bytes, or may do so because only a part of it can be
+// IsLarge reports whether the inbox needs more memory in Redis than a number of bytes, or may need it because only a part can be
 // measured.
 func (s *Store) IsLarge(ctx context.Context, bytes int64) (bool, error) {
 	n, err := s.conn.Commands().XLen(ctx, Key(s.keys)).Result()

@@ -56,7 +56,8 @@ func readMemory(ctx context.Context, client redis.Cmdable) (Memory, error) {
 func IsOutOfMemory(err error) bool { return err != nil && strings.Contains(err.Error(), "OOM ") }
 
 // MemorySamples is the number of nodes of a stream, or fields of a hash, that Redis measures. It limits the time of the
-// command to about a millisecond. A stream of more nodes, which have one to about a hundred entries, is estimated from its oldest ones.
+// command to about a millisecond. A stream of more nodes, which have up to about a hundred entries each, is estimated from its
+// oldest ones.
 const MemorySamples = 10_000
 
 // streamSamples is the number of nodes of a stream whose length is to be limited. New entries may be much larger than old ones, so

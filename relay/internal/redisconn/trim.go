@@ -10,7 +10,7 @@ const (
 	trimInterval = 1 << 20
 	// entryOverhead is the memory of an entry in bytes besides its values.
 	entryOverhead = 100
-	// memoryDivisor limits a stream to a sixteenth of the memory of Redis, so that it leaves room in a small one.
+	// memoryDivisor limits a stream to a sixteenth of the memory of Redis, because a small one needs room for others.
 	memoryDivisor = 16
 	// maxTrims limits the attempts to trim at once. Each assumes that entries have the same size.
 	maxTrims = 8

@@ -37,8 +37,8 @@ type nodeRecord struct {
 	FailedSinks []string `json:"failed_sinks"`
 }
 
-// worksWith reports whether a node has a sink that has not failed there. A node whose sinks are not known has just started, or
-// Redis is full.
+// worksWith reports whether a node has a sink that has not failed there. The sinks of a node are not known if it has just started, or
+// if Redis is full.
 func (n *nodeRecord) worksWith(sink string) bool {
 	return n.Sinks == nil || slices.Contains(n.Sinks, sink) && !slices.Contains(n.FailedSinks, sink)
 }
@@ -46,7 +46,7 @@ func (n *nodeRecord) worksWith(sink string) bool {
 // WorksElsewhere reports whether another node has a sink that has not failed there. Records are up to five seconds old, and that of
 // a killed node up to fifteen.
 func (n *Nodes) WorksElsewhere(ctx context.Context, sink string) (bool, error) {
-	others, err := n.cachedOthers(ctx)
+	others, err := n.readOthers(ctx)
 	return slices.ContainsFunc(others, func(o nodeRecord) bool { return o.worksWith(sink) }), err
 }
 
@@ -66,7 +66,7 @@ func (n *Nodes) OthersWithSink(ctx context.Context, sink string) ([]string, erro
 // DescribeOthers sets the names of the other nodes that neither have a configured sink nor are still stopping it, and of those on
 // which it has failed. They are at most a second old, because operators watch the list of sinks.
 func (n *Nodes) DescribeOthers(ctx context.Context, sinks []adminapi.Sink) error {
-	others, err := n.cachedOthers(ctx)
+	others, err := n.readOthers(ctx)
 	for i := range sinks {
 		s := &sinks[i]
 		for _, o := range others {
@@ -82,8 +82,8 @@ func (n *Nodes) DescribeOthers(ctx context.Context, sinks []adminapi.Sink) error
 	return err
 }
 
-func (n *Nodes) cachedOthers(ctx context.Context) ([]nodeRecord, error) {
-	records, err := n.cached(ctx)
+func (n *Nodes) readOthers(ctx context.Context) ([]nodeRecord, error) {
+	records, err := n.readCached(ctx)
 	return n.withoutSelf(records), err
 }
 
@@ -91,7 +91,7 @@ func (n *Nodes) withoutSelf(records []nodeRecord) []nodeRecord {
 	return slices.DeleteFunc(slices.Clone(records), func(r nodeRecord) bool { return r.Name == n.self })
 }
 
-func (n *Nodes) cached(ctx context.Context) ([]nodeRecord, error) {
+func (n *Nodes) readCached(ctx context.Context) ([]nodeRecord, error) {
 	return n.records.get(func() ([]nodeRecord, error) { return n.read(ctx) })
 }
 
@@ -149,7 +149,7 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 // ListNodes returns a page of the nodes that are running, in the order of their numbers. It is at most a second old. An error
 // means that Redis is unreachable.
 func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) (adminapi.Page[adminapi.Node], error) {
-	records, err := r.opts.Nodes.cached(ctx)
+	records, err := r.opts.Nodes.readCached(ctx)
 	list := make([]adminapi.Node, len(records))
 	for i := range records {
 		if list[i] = records[i].Node; list[i].Name == r.opts.Nodes.self {
