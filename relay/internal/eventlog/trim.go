@@ -22,22 +22,33 @@ type Retention struct {
 // Trim removes the entries of a partition's log that exceed its retention, but only entries that the dispatcher has
 // processed. Redis removes whole nodes of the stream, so about a hundred entries more may remain.
 func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
-	maxLen := r.MaxLen
-	if r.MaxBytes > 0 {
-		n, err := redisconn.StreamLenForBytes(ctx, l.conn.Commands(), Key(l.keys, partition), r.MaxBytes)
-		if err != nil {
-			return err
+	for range redisconn.MaxTrims {
+		maxLen, isOver := r.MaxLen, false
+		if r.MaxBytes > 0 {
+			n, err := redisconn.StreamLenForBytes(ctx, l.conn.Commands(), Key(l.keys, partition), r.MaxBytes)
+			if err != nil {
+				return err
+			}
+			if isOver = n > 0; isOver && (maxLen == 0 || n < maxLen) {
+				maxLen = n
+			}
 		}
-		if n > 0 && (maxLen == 0 || n < maxLen) {
-			maxLen = n
-		}
-	}
-	// The script removes at most 10,000 entries, so a long log is trimmed in steps and other commands run in between.
-	for {
-		removed, _, err := l.runTrim(ctx, partition, r, maxLen)
-		if err != nil || removed == 0 {
+		removed, err := l.trimToLen(ctx, partition, r, maxLen)
+		if err != nil || !isOver || removed == 0 {
 			return redisconn.WrapError("trim the log", err)
 		}
+	}
+	return nil
+}
+
+// trimToLen removes at most 10,000 entries at once, so other commands run in between.
+func (l *Log) trimToLen(ctx context.Context, partition int, r Retention, maxLen int64) (removed int64, err error) {
+	for {
+		n, _, err := l.runTrim(ctx, partition, r, maxLen)
+		if err != nil || n == 0 {
+			return removed, err
+		}
+		removed += n
 	}
 }
 

@@ -342,11 +342,15 @@ func TestTrim_MaxBytes(t *testing.T) {
 	t.Parallel()
 	const maxBytes = 512 << 10
 	server := redistest.Start(t)
-	for _, size := range []int{500, 4000} {
-		b := open(t, server, redisconn.Options{Prefix: fmt.Sprint("size-", size)})
+	for name, sizeOf := range map[string]func(i int) int{
+		"500":        func(int) int { return 500 },
+		"4000":       func(int) int { return 4000 },
+		"large-last": func(i int) int { return 10 + i/1980*100_000 },
+	} {
+		b := open(t, server, redisconn.Options{Prefix: name})
 		list := notifications("h", 1, 2000)
 		for i := range list {
-			list[i].Data = []byte(`{"pad":"` + strings.Repeat("x", size) + `"}`)
+			list[i].Data = []byte(`{"pad":"` + strings.Repeat("x", sizeOf(i)) + `"}`)
 		}
 		mustAppend(t, b, list...)
 		log := readLog(t, b, 0)
@@ -358,7 +362,7 @@ func TestTrim_MaxBytes(t *testing.T) {
 		}
 		used := b.Commands().MemoryUsage(t.Context(), eventlog.Key(b.Keys(), 0), 0).Val()
 		if kept := len(readLog(t, b, 0)); kept == len(log) || used > maxBytes*5/4 || used < maxBytes/4 {
-			t.Errorf("entries of %d bytes: %d of %d kept, %d bytes, want about %d", size, kept, len(log), used,
+			t.Errorf("entries of size %s: %d of %d kept, %d bytes, want about %d", name, kept, len(log), used,
 				maxBytes)
 		}
 	}

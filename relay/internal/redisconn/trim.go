@@ -12,9 +12,11 @@ const (
 	entryOverhead = 100
 	// memoryDivisor limits a stream to a sixteenth of the memory of Redis, because a small one needs room for others.
 	memoryDivisor = 16
-	// maxTrims limits the attempts to trim at once. Each assumes that entries have the same size.
-	maxTrims = 8
 )
+
+// MaxTrims limits the attempts to trim a stream to a number of bytes at once. Each assumes that entries have the same size, and
+// removes about half of the entries if many small ones are before a few large ones.
+const MaxTrims = 16
 
 // StreamTrimmer removes the oldest entries of a stream that exceeds a number of entries or bytes. It may be used concurrently.
 type StreamTrimmer struct {
@@ -45,7 +47,7 @@ func (t *StreamTrimmer) Trim(ctx context.Context, entries, size int) {
 		maxBytes = min(maxBytes, memory.Max/memoryDivisor)
 	}
 	err := client.XTrimMaxLenApprox(ctx, t.key, t.maxLen, 0).Err()
-	for range maxTrims {
+	for range MaxTrims {
 		var n int64
 		if err == nil {
 			n, err = StreamLenForBytes(ctx, client, t.key, maxBytes)
