@@ -236,8 +236,9 @@ func TestHost_KeepsStartingWhileOthersWork(t *testing.T) {
 	t.Parallel()
 	var works atomic.Bool
 	works.Store(true)
+	const grace = time.Second
 	r := newRig(t, "exit", func(o *Options) {
-		o.MaxCrashes, o.MaxBackoff = 1, o.Backoff
+		o.MaxCrashes, o.MaxBackoff, o.ElsewhereGrace = 1, o.Backoff, grace
 		o.WorksElsewhere = func(context.Context) (bool, error) { return works.Load(), nil }
 	})
 	r.Start()
@@ -246,7 +247,11 @@ func TestHost_KeepsStartingWhileOthersWork(t *testing.T) {
 		t.Errorf("events %v, %+v", r.events, s)
 	}
 	works.Store(false)
+	stopped, before := time.Now(), r.count(EventExited)
 	r.until("it is given up", func() bool { return r.count(EventGaveUp) == 1 })
+	if n := r.count(EventExited) - before; n < 2 || time.Since(stopped) < grace/2 {
+		t.Errorf("it was given up after %d starts and %s", n, time.Since(stopped))
+	}
 }
 
 // A handler that panics has failed one attempt.

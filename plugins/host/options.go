@@ -20,6 +20,9 @@ const (
 	DefaultHealthTimeout  = 3 * time.Second
 	DefaultBackoff        = 100 * time.Millisecond
 	DefaultMaxBackoff     = 30 * time.Second
+	// DefaultElsewhereGrace is the time for which a plugin that does not start is not given up after it last worked on another node.
+	// That node may be restarting.
+	DefaultElsewhereGrace = 5 * time.Minute
 )
 
 // RelayVariable is the environment variable with the ID of the relay, for drivers.
@@ -60,8 +63,8 @@ type Options struct {
 	// block.
 	Log     *slog.Logger
 	Observe func(Event)
-	// WorksElsewhere reports whether the plugin works on another node. Then it is not given up if it does not start on this one. An error
-	// means that this is not known. It may be nil.
+	// WorksElsewhere reports whether the plugin works on another node. Then, and for five minutes longer, it is not given up if it does
+	// not start on this one. An error means that this is not known. It may be nil.
 	WorksElsewhere func(context.Context) (bool, error)
 
 	reportConcurrency func(n int) // see [Host.ReportConcurrency]
@@ -69,6 +72,7 @@ type Options struct {
 	// Tests set the following fields. Zero values mean the constants.
 	HealthInterval, HealthTimeout time.Duration
 	Backoff, MaxBackoff           time.Duration
+	ElsewhereGrace                time.Duration
 	SocketRoot                    string // parent of the socket directories
 }
 
@@ -116,6 +120,7 @@ func (o *Options) setDefaults() error {
 		{&o.HealthTimeout, DefaultHealthTimeout},
 		{&o.Backoff, DefaultBackoff},
 		{&o.MaxBackoff, DefaultMaxBackoff},
+		{&o.ElsewhereGrace, DefaultElsewhereGrace},
 	} {
 		if *d.value <= 0 {
 			*d.value = d.is

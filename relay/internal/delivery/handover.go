@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/await"
 )
 
@@ -96,11 +97,17 @@ func (s *Service) ActiveSinks() []string {
 // ActiveSinksChanged returns a channel that has an element after [Service.ActiveSinks] has changed. It is for one receiver.
 func (s *Service) ActiveSinksChanged() <-chan struct{} { return s.handovers.changed }
 
-// FailedSinks returns the names of the sinks that have failed on this node, such as because their plugins do not start.
+// failedAfter is the time after which other nodes learn that a sink has failed on this node. A plugin that is started again runs
+// sooner.
+const failedAfter = 15 * time.Second
+
+// FailedSinks returns the names of the sinks that have been failed on this node for some time, such as because their plugins do not
+// start.
 func (s *Service) FailedSinks() []string {
 	var names []string
 	for _, sink := range s.sinks.list() {
-		if !sink.pipeline.State().IsOff() && sinkHealth(sink.impl) != nil {
+		since := s.nodeStates.sinceOf(sink.name, adminapi.SinkFailed)
+		if !since.IsZero() && time.Since(since) >= failedAfter {
 			names = append(names, sink.name)
 		}
 	}

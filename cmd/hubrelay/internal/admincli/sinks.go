@@ -131,7 +131,7 @@ func sinkNotes(s *adminapi.Sink) (list []string) {
 			s.Name, relay.Truncate(strings.Join(s.MissingOn, ", "), maxNamesLength)))
 	}
 	if len(s.FailedOn) > 0 {
-		list = append(list, fmt.Sprintf("%s: failed on %s, so the other nodes deliver; see the logs there", s.Name,
+		list = append(list, fmt.Sprintf("%s: failed on %s; see the log there", s.Name,
 			relay.Truncate(strings.Join(s.FailedOn, ", "), maxNamesLength)))
 	}
 	if n := len(s.FailingAccounts); n > 0 {

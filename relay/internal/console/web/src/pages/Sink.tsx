@@ -141,7 +141,7 @@ function FailedOn({ nodes }: { nodes: string[] }) {
   return (
     <div class="notice warn">
       <p>
-        <strong>The sink has failed on {nodes.join(', ')}</strong>, so the other nodes deliver. See the logs there.
+        <strong>The sink has failed on {nodes.join(', ')}</strong>. See the log there.
       </p>
     </div>
   );
