@@ -5,19 +5,28 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/gorilla/websocket"
 )
 
-// A flood of pings, pongs or invalid messages is read slowly, but loses no event after it.
+// A flood of frames that yield nothing is read slowly, but loses no event after it.
 func TestListen_LimitsFramesWithoutEvents(t *testing.T) {
 	t.Parallel()
-	for name, write := range map[string]func(ws *websocket.Conn) error{
-		"pings":   func(ws *websocket.Conn) error { return ws.WriteMessage(websocket.PingMessage, nil) },
-		"pongs":   func(ws *websocket.Conn) error { return ws.WriteMessage(websocket.PongMessage, nil) },
-		"invalid": func(ws *websocket.Conn) error { return ws.WriteMessage(websocket.TextMessage, []byte("{}")) },
+	const frames = maxIdleFrames + maxIdleFrames/2
+	const large = 25 * idleFrameSize
+	for name, flood := range map[string]struct {
+		frames, kind int
+		text         string
+	}{
+		"pings":         {frames, websocket.PingMessage, ""},
+		"pongs":         {frames, websocket.PongMessage, ""},
+		"invalid":       {frames, websocket.TextMessage, "{}"},
+		"cursors":       {frames, websocket.TextMessage, `{"topic":"hubrelay.cursor","cursor":"c"}`},
+		"large invalid": {frames / 25, websocket.TextMessage, strings.Repeat("x", large)},
+		"large cursors": {frames / 25, websocket.TextMessage, strings.Repeat(" ", large) + `{"topic":"hubrelay.cursor","cursor":"c"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -32,8 +41,8 @@ func TestListen_LimitsFramesWithoutEvents(t *testing.T) {
 					return
 				}
 				defer func() { _ = ws.Close() }()
-				for range maxIdleFrames + maxIdleFrames/2 {
-					if err := write(ws); err != nil {
+				for range flood.frames {
+					if err := ws.WriteMessage(flood.kind, []byte(flood.text)); err != nil {
 						t.Error(err)
 						return
 					}

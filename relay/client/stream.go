@@ -37,9 +37,11 @@ const (
 	tryAgainLaterDelay = 2 * time.Second
 	// maxTokenRejections is the number of consecutive rejections of new tokens that end Listen.
 	maxTokenRejections = 3
-	// maxIdleFrames is the maximum number of pings, pongs and invalid messages that are read per second. More only cost CPU
-	// time, so they wait in the connection. The connection stays open, because the same messages may follow the next one.
+	// maxIdleFrames is the maximum number of frames that are read per second although they yield nothing: pings, pongs, cursors and
+	// invalid messages. A message counts as another one for each idleFrameSize bytes after decompression. More only cost CPU time,
+	// so they wait in the connection. The connection stays open, because the same messages may follow the next one.
 	maxIdleFrames = 1000
+	idleFrameSize = 4 << 10
 )
 
 // ListenOptions are the options of [Client.Listen]. The zero value receives all topics. All functions may be nil.
@@ -207,14 +209,22 @@ func (l *listener) read(ctx context.Context, ws *websocket.Conn) error {
 	ws.SetReadLimit(limit)
 	alive := func() { _ = ws.SetReadDeadline(time.Now().Add(silenceTimeout)) }
 	idleFrames := rate.NewLimiter(maxIdleFrames, maxIdleFrames)
+	waitIdle := func(size int64) error {
+		for n := 1 + int(size/idleFrameSize); n > 0; n -= maxIdleFrames {
+			if err := idleFrames.WaitN(ctx, min(n, maxIdleFrames)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	sendPong := ws.PingHandler()
 	ws.SetPingHandler(func(data string) error {
 		alive()
-		return errors.Join(sendPong(data), idleFrames.Wait(ctx))
+		return errors.Join(sendPong(data), waitIdle(0))
 	})
 	ws.SetPongHandler(func(string) error {
 		alive()
-		return idleFrames.Wait(ctx)
+		return waitIdle(0)
 	})
 	for {
 		alive()
@@ -225,10 +235,15 @@ func (l *listener) read(ctx context.Context, ws *websocket.Conn) error {
 		n, err := l.decode(kind, data, size)
 		if err != nil {
 			l.skipMessage(data, err)
-			if err := idleFrames.Wait(ctx); err != nil {
+			if err := waitIdle(size); err != nil {
 				return err
 			}
 			continue
+		}
+		if n.Topic == relay.TopicCursor {
+			if err := waitIdle(size); err != nil {
+				return err
+			}
 		}
 		if n.Cursor != "" {
 			l.cursor = n.Cursor

@@ -18,6 +18,10 @@ func NewHTTPClient(caFile string) (*http.Client, error) {
 		return nil, errors.New("unexpected type of http.DefaultTransport")
 	}
 	transport = transport.Clone()
+	// A connection has one request for a token. Another one, or frames of HTTP/2 after the response, would cost memory and CPU time.
+	transport.DisableKeepAlives = true
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(true)
 	if caFile != "" {
 		text, err := os.ReadFile(caFile)
 		if err != nil {

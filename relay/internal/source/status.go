@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -110,13 +111,18 @@ const logRepeatInterval = time.Minute
 // logThrottle limits repeated log records to one per minute. It may be used concurrently.
 type logThrottle struct {
 	now func() time.Time
+	// all limits all records, because an upstream can choose the text of its errors.
+	all *logsample.Limiter
 
 	mu   sync.Mutex
 	next map[string]time.Time
 }
 
+// maxLogRecords is the maximum number of log records per minute that an upstream can cause.
+const maxLogRecords = 30
+
 func newLogThrottle() *logThrottle {
-	return &logThrottle{now: time.Now, next: make(map[string]time.Time)}
+	return &logThrottle{now: time.Now, all: logsample.New(maxLogRecords, time.Minute, nil), next: make(map[string]time.Time)}
 }
 
 // allow reports whether to log an event now. Errors that differ only in port numbers count as equal.
@@ -129,6 +135,9 @@ func (l *logThrottle) allow(event string, err error) bool {
 	defer l.mu.Unlock()
 	now := l.now()
 	if now.Before(l.next[key]) {
+		return false
+	}
+	if _, ok := l.all.Allow(); !ok {
 		return false
 	}
 	if len(l.next) > 100 { // too many different errors

@@ -67,9 +67,9 @@ type pendingBatch struct {
 	relayPath []string
 }
 
-// addWaiting adds the messages that are waiting, up to the limits of a batch.
+// addWaiting adds the messages that are waiting, up to the limits of a batch. Gaps become one message, so any number may be in it.
 func (s *session) addWaiting(b *pendingBatch) {
-	for b.messages < batchCount && b.bytes < batchBytes {
+	for b.messages-b.Gaps < batchCount && b.bytes < batchBytes {
 		select {
 		case m := <-s.messages:
 			s.addMessage(b, m)
