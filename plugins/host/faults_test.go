@@ -237,7 +237,7 @@ func TestHost_KeepsStartingWhileOthersWork(t *testing.T) {
 	var works atomic.Bool
 	works.Store(true)
 	var seen atomic.Int64 // time of the last response that it works, in nanoseconds
-	const grace = time.Second
+	const grace = 3 * time.Second
 	r := newRig(t, "exit", func(o *Options) {
 		o.MaxCrashes, o.MaxBackoff, o.ElsewhereGrace = 1, o.Backoff, grace
 		o.WorksElsewhere = func(context.Context) (bool, error) {
