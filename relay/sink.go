@@ -196,7 +196,8 @@ type SinkSettings struct {
 	// CountRequests counts requests besides one per Deliver, which count for the rate. It may be called concurrently
 	// and does not block. It is nil in a dry run.
 	CountRequests func(n int)
-	// WorksElsewhere reports whether the sink works on another node, as of a few seconds ago. An error means that this is not known.
+	// WorksElsewhere reports whether the sink works on another node. A failure there is known after about 20 s. An error means that
+	// the state of the others is not known.
 	// It may be called concurrently. It is nil in a dry run.
 	WorksElsewhere func(context.Context) (bool, error)
 }

@@ -207,7 +207,7 @@ func (sv *supervisor) setLocked(s Status, current *pluginSession) {
 func (sv *supervisor) keepRunning(ctx context.Context) {
 	defer sv.set(Status{State: StateClosed}, nil)
 	pause := backoff.Backoff{Min: sv.o.Backoff, Max: sv.o.MaxBackoff}
-	var seenElsewhere time.Time // when the plugin last worked on another node
+	var workedElsewhereAt time.Time // when it was last known to work on another node
 	for {
 		took, err := sv.runOnce(ctx)
 		if ctx.Err() != nil {
@@ -216,7 +216,7 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
 		if crashed && ended.isEarly && sv.worksElsewhere(ctx) {
-			seenElsewhere = time.Now()
+			workedElsewhereAt = time.Now()
 		}
 		if took > sv.o.MaxBackoff || crashed && ended.event == EventHung {
 			pause.Reset() // it ran for a while
@@ -228,7 +228,7 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 		}
 		// The events of one tenant can make a plugin hang. Its sink must not be disabled for all of them.
 		if crashed && ended.event != EventHung && !sv.budget.recordCrash(time.Now()) &&
-			(!ended.isEarly || time.Since(seenElsewhere) >= sv.o.ElsewhereGrace) {
+			(!ended.isEarly || time.Since(workedElsewhereAt) >= sv.o.ElsewhereGrace) {
 			if !sv.waitForRestart(ctx, err) {
 				return
 			}

@@ -23,7 +23,7 @@ func (s sinks) ListSinks(ctx context.Context, r adminapi.PageRequest) (adminapi.
 	if err != nil {
 		return page, err
 	}
-	return page, s.nodes.DescribeOthers(ctx, page.Data)
+	return page, s.nodes.SetOtherNodes(ctx, page.Data)
 }
 
 // ShowSink also names the other nodes that do not have the sink, or on which it has failed.
@@ -33,7 +33,7 @@ func (s sinks) ShowSink(ctx context.Context, name string) (adminapi.Sink, error)
 		return sink, err
 	}
 	list := []adminapi.Sink{sink}
-	err = s.nodes.DescribeOthers(ctx, list)
+	err = s.nodes.SetOtherNodes(ctx, list)
 	return list[0], err
 }
 

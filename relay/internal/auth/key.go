@@ -30,12 +30,13 @@ const Wildcard = "*"
 // MaxHubID is the maximum length of a hub ID in X-Hub-Id, in bytes.
 const MaxHubID = 256
 
-// maxAccountID is the maximum length of the account of an external key in bytes. Events have no longer account.
-const maxAccountID = 256
+// MaxAccountID is the maximum length of an account in bytes, as in events.
+const MaxAccountID = 256
 
-// IsExternalAccount reports whether an external key may have an account. Tables of quotas and of owners keep it.
-func IsExternalAccount(id string) bool {
-	return len(id) <= maxAccountID && !strings.ContainsFunc(id, unicode.IsControl)
+// IsShortText reports whether text has at most maxBytes bytes and no control characters. Another system chooses the name and the
+// account of an external key, which stay in memory and appear in logs.
+func IsShortText(text string, maxBytes int) bool {
+	return len(text) <= maxBytes && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
 // Key is one API key. A Key in a [Keyring] is shared between goroutines and must not be changed.

@@ -22,23 +22,13 @@ type Retention struct {
 // Trim removes the entries of a partition's log that exceed its retention, but only entries that the dispatcher has
 // processed. Redis removes whole nodes of the stream, so about a hundred entries more may remain.
 func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
-	for range redisconn.MaxTrims {
-		maxLen, isOver := r.MaxLen, false
-		if r.MaxBytes > 0 {
-			n, err := redisconn.StreamLenForBytes(ctx, l.conn.Commands(), Key(l.keys, partition), r.MaxBytes)
-			if err != nil {
-				return err
-			}
-			if isOver = n > 0; isOver && (maxLen == 0 || n < maxLen) {
-				maxLen = n
-			}
-		}
-		removed, err := l.trimToLen(ctx, partition, r, maxLen)
-		if err != nil || !isOver || removed == 0 {
-			return redisconn.WrapError("trim the log", err)
-		}
+	_, err := l.trimToLen(ctx, partition, r, r.MaxLen)
+	if err == nil && r.MaxBytes > 0 {
+		err = redisconn.TrimToBytes(ctx, l.conn.Commands(), Key(l.keys, partition), r.MaxBytes, func(maxLen int64) (int64, error) {
+			return l.trimToLen(ctx, partition, r, maxLen)
+		})
 	}
-	return nil
+	return redisconn.WrapError("trim the log", err)
 }
 
 // trimToLen removes at most 10,000 entries at once, so other commands run in between.

@@ -309,11 +309,9 @@ func (r *Recorder) trimStreams(ctx context.Context) {
 		key := Key(r.opts.Store.keys, i)
 		err := client.XTrimMinIDApprox(ctx, key, oldest, 0).Err()
 		if err == nil {
-			var n int64
-			n, err = redisconn.StreamLenForBytes(ctx, client, key, max(limits.MaxBytes/shardCount, 1))
-			if err == nil && n > 0 {
-				err = client.XTrimMaxLenApprox(ctx, key, n, 0).Err()
-			}
+			err = redisconn.TrimToBytes(ctx, client, key, max(limits.MaxBytes/shardCount, 1), func(maxLen int64) (int64, error) {
+				return client.XTrimMaxLenApprox(ctx, key, maxLen, 0).Result()
+			})
 		}
 		if err != nil {
 			r.opts.Log.Debug("the history could not be trimmed", "error", err)

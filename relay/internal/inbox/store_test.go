@@ -126,7 +126,7 @@ func TestAppend_WaitsForReplicas(t *testing.T) {
 	}
 }
 
-// Many small entries at the front do not hide large ones, of which Redis measures only a part.
+// Redis measures only the beginning of a long inbox, so many small entries could hide large ones.
 func TestStore_IsLarge(t *testing.T) {
 	t.Parallel()
 	const limit = 1 << 20

@@ -3,6 +3,8 @@ package redisconn
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -14,9 +16,25 @@ const (
 	memoryDivisor = 16
 )
 
-// MaxTrims limits the attempts to trim a stream to a number of bytes at once. Each assumes that entries have the same size, and
-// removes about half of the entries if many small ones are before a few large ones.
-const MaxTrims = 16
+// maxTrims limits the attempts of [TrimToBytes]. If many small entries are before a few large ones, each removes about half of them.
+const maxTrims = 16
+
+// TrimToBytes calls trim with a number of entries to keep until the stream needs at most maxBytes of memory, or until trim removes
+// nothing. It estimates the number, which assumes entries of the same size, after each trim again.
+func TrimToBytes(
+	ctx context.Context, client redis.Cmdable, key string, maxBytes int64, trim func(maxLen int64) (removed int64, err error),
+) error {
+	for range maxTrims {
+		maxLen, err := StreamLenForBytes(ctx, client, key, maxBytes)
+		if err != nil || maxLen == 0 {
+			return err
+		}
+		if removed, err := trim(maxLen); err != nil || removed == 0 {
+			return err
+		}
+	}
+	return nil
+}
 
 // StreamTrimmer removes the oldest entries of a stream that exceeds a number of entries or bytes. It may be used concurrently.
 type StreamTrimmer struct {
@@ -47,15 +65,10 @@ func (t *StreamTrimmer) Trim(ctx context.Context, entries, size int) {
 		maxBytes = min(maxBytes, memory.Max/memoryDivisor)
 	}
 	err := client.XTrimMaxLenApprox(ctx, t.key, t.maxLen, 0).Err()
-	for range MaxTrims {
-		var n int64
-		if err == nil {
-			n, err = StreamLenForBytes(ctx, client, t.key, maxBytes)
-		}
-		if err != nil || n == 0 {
-			break
-		}
-		err = client.XTrimMaxLen(ctx, t.key, n).Err()
+	if err == nil {
+		err = TrimToBytes(ctx, client, t.key, maxBytes, func(maxLen int64) (int64, error) {
+			return client.XTrimMaxLen(ctx, t.key, maxLen).Result()
+		})
 	}
 	if err != nil {
 		t.untrimmed.Store(trimInterval)

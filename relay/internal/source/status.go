@@ -111,8 +111,8 @@ const logRepeatInterval = time.Minute
 // logThrottle limits repeated log records to one per minute. It may be used concurrently.
 type logThrottle struct {
 	now func() time.Time
-	// all limits all records, because an upstream can choose the text of its errors.
-	all *logsample.Limiter
+	// total limits different records, because an upstream can choose the text of its errors.
+	total *logsample.Limiter
 
 	mu   sync.Mutex
 	next map[string]time.Time
@@ -122,7 +122,7 @@ type logThrottle struct {
 const maxLogRecords = 30
 
 func newLogThrottle() *logThrottle {
-	return &logThrottle{now: time.Now, all: logsample.New(maxLogRecords, time.Minute, nil), next: make(map[string]time.Time)}
+	return &logThrottle{now: time.Now, total: logsample.New(maxLogRecords, time.Minute, nil), next: make(map[string]time.Time)}
 }
 
 // allow reports whether to log an event now. Errors that differ only in port numbers count as equal.
@@ -137,7 +137,7 @@ func (l *logThrottle) allow(event string, err error) bool {
 	if now.Before(l.next[key]) {
 		return false
 	}
-	if _, ok := l.all.Allow(); !ok {
+	if _, ok := l.total.Allow(); !ok {
 		return false
 	}
 	if len(l.next) > 100 { // too many different errors

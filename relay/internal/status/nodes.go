@@ -37,17 +37,18 @@ type nodeRecord struct {
 	FailedSinks []string `json:"failed_sinks"`
 }
 
-// worksWith reports whether a node has a sink that has not failed there. The sinks of a node are not known if it has just started, or
-// if Redis is full.
-func (n *nodeRecord) worksWith(sink string) bool {
-	return n.Sinks == nil || slices.Contains(n.Sinks, sink) && !slices.Contains(n.FailedSinks, sink)
+// hasSink reports whether a node has a sink, or may have it: its sinks are not known if it has just started, or if Redis is full.
+func (n *nodeRecord) hasSink(sink string) bool {
+	return n.Sinks == nil || slices.Contains(n.Sinks, sink)
 }
 
-// WorksElsewhere reports whether another node has a sink that has not failed there. Records are up to five seconds old, and that of
-// a killed node up to fifteen.
+func (n *nodeRecord) hasFailedSink(sink string) bool { return slices.Contains(n.FailedSinks, sink) }
+
+// WorksElsewhere reports whether another node has a sink that has not failed there. Records are a few seconds old, and that of a
+// killed node up to fifteen.
 func (n *Nodes) WorksElsewhere(ctx context.Context, sink string) (bool, error) {
 	others, err := n.readOthers(ctx)
-	return slices.ContainsFunc(others, func(o nodeRecord) bool { return o.worksWith(sink) }), err
+	return slices.ContainsFunc(others, func(o nodeRecord) bool { return o.hasSink(sink) && !o.hasFailedSink(sink) }), err
 }
 
 // OthersWithSink returns the names of other nodes that have a sink, are still stopping it or recently did. A node
@@ -56,26 +57,26 @@ func (n *Nodes) OthersWithSink(ctx context.Context, sink string) ([]string, erro
 	records, err := n.read(ctx)
 	var names []string
 	for _, o := range n.withoutSelf(records) {
-		if o.Sinks == nil || slices.Contains(o.Sinks, sink) {
+		if o.hasSink(sink) {
 			names = append(names, o.Name)
 		}
 	}
 	return names, err
 }
 
-// DescribeOthers sets the names of the other nodes that neither have a configured sink nor are still stopping it, and of those on
+// SetOtherNodes sets the names of the other nodes that neither have a configured sink nor are still stopping it, and of those on
 // which it has failed. They are at most a second old, because operators watch the list of sinks.
-func (n *Nodes) DescribeOthers(ctx context.Context, sinks []adminapi.Sink) error {
+func (n *Nodes) SetOtherNodes(ctx context.Context, sinks []adminapi.Sink) error {
 	others, err := n.readOthers(ctx)
 	for i := range sinks {
 		s := &sinks[i]
 		for _, o := range others {
 			switch {
-			case !s.Configured || o.worksWith(s.Name):
-			case slices.Contains(o.Sinks, s.Name):
-				s.FailedOn = append(s.FailedOn, o.Name)
-			default:
+			case !s.Configured:
+			case !o.hasSink(s.Name):
 				s.MissingOn = append(s.MissingOn, o.Name)
+			case o.hasFailedSink(s.Name):
+				s.FailedOn = append(s.FailedOn, o.Name)
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func TestNodes_WorksElsewhere(t *testing.T) {
 				t.Errorf("works elsewhere: got %t, %v, want %t", works, err, test.want)
 			}
 			list := []adminapi.Sink{{Name: "hook", Configured: true}, {Name: "removed"}}
-			if err := nodes.DescribeOthers(t.Context(), list); err != nil {
+			if err := nodes.SetOtherNodes(t.Context(), list); err != nil {
 				t.Fatal(err)
 			}
 			if s := list[0]; !slices.Equal(s.FailedOn, test.failedOn) || !slices.Equal(s.MissingOn, test.missing) {

@@ -12,10 +12,8 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"time"
-	"unicode"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
@@ -222,10 +220,10 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 		// The error may quote the response, which may repeat the credential.
 		return nil, fmt.Errorf("the response is not valid: %w", v.urlSecrets.With(credential).Error(err))
 	}
-	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) {
+	if a.Name == "" || !auth.IsShortText(a.Name, maxName) {
 		return nil, errors.New("the response has no usable name")
 	}
-	if !auth.IsExternalAccount(a.AccountID) {
+	if !auth.IsShortText(a.AccountID, auth.MaxAccountID) {
 		return nil, errors.New("the account_id of the response is too long or has control characters")
 	}
 	latest := started.Add(maxLifetime)

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/json" // it is stricter than encoding/json
@@ -188,14 +187,14 @@ func (v *Verifier) checkClaims(c *jwt.Claims, now time.Time) *relay.Error {
 }
 
 func (v *Verifier) newKey(c *jwt.Claims, all map[string]any) (*auth.Key, *relay.Error) {
-	if c.Subject == "" || len(c.Subject) > maxSubject || strings.ContainsFunc(c.Subject, unicode.IsControl) {
+	if c.Subject == "" || !auth.IsShortText(c.Subject, maxSubject) {
 		return nil, newInvalidError("has no usable subject (sub)")
 	}
 	account, isString := all[v.opts.AccountClaim].(string)
 	if _, given := all[v.opts.AccountClaim]; given && !isString {
 		return nil, newInvalidError("has a claim " + v.opts.AccountClaim + " that is not a string")
 	}
-	if !auth.IsExternalAccount(account) {
+	if !auth.IsShortText(account, auth.MaxAccountID) {
 		return nil, newInvalidError("has a claim " + v.opts.AccountClaim + " that is too long or has control characters")
 	}
 	hubs, hubsOK := readList(all[v.opts.HubsClaim])
