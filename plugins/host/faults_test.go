@@ -226,7 +226,7 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	if n := r.count(EventExited); n != 2 {
 		t.Errorf("%d more crashes until it was given up again, want 2", n)
 	}
-	if n := strings.Count(r.log.String(), "its sink is disabled and keeps its backlog"); n != 2 {
+	if n := strings.Count(r.log.String(), "the next delivery disables its sink, which keeps its backlog"); n != 2 {
 		t.Errorf("said %d times that it was given up", n)
 	}
 }

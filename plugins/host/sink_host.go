@@ -102,5 +102,5 @@ func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (c
 }
 
 func (sinkKind) crashAdvice() (remedy, consequence string) {
-	return "fix it, then resume the sink", "its sink is disabled and keeps its backlog"
+	return "fix it, then resume the sink", "the next delivery disables its sink, which keeps its backlog"
 }

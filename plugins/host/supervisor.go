@@ -43,8 +43,8 @@ func (s Status) restartsSoon(now time.Time) bool {
 }
 
 // retryAfterGiveUp is the time during which a given-up plugin is not started again, so deliveries in flight do not
-// restart it.
-const retryAfterGiveUp = 5 * time.Second
+// restart it. It is shorter than an operator needs to notice a disabled sink and resume it.
+const retryAfterGiveUp = time.Second
 
 var errClosed = errors.New("the plugin was stopped")
 
@@ -246,8 +246,8 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 	}
 }
 
-// worksElsewhere reports whether the plugin works on another node, or whether that is not known. Then the sink must not be disabled
-// because the plugin does not start on this node.
+// worksElsewhere reports whether the plugin works on another node, or whether that is not known. Then the sink must not
+// be disabled because the plugin does not start on this node.
 func (sv *supervisor) worksElsewhere(ctx context.Context) bool {
 	if sv.o.WorksElsewhere == nil {
 		return false
