@@ -92,6 +92,7 @@ func TestAudit(t *testing.T) {
 		"--action token.revoke": {"actor": "key ops", "address": "127.0.0.1", "result": "ok"},
 		"--action sinks.pause":  {"actor": admin, "action": "sinks.pause", "target": "hook", "result": "ok"},
 		"--action publish":      {"actor": "key reader", "address": "127.0.0.1", "result": "403.permissions"},
+		"--account acme":        {"actor": "key reader", "account_id": "acme", "action": "publish"},
 		"--target added":        {"actor": "configuration", "action": "keys.add", "result": "ok"},
 		"--action config": {
 			"actor": "configuration", "action": "config.reload", "result": "ok",

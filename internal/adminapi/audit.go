@@ -9,6 +9,8 @@ type AuditEntry struct {
 	Time time.Time `json:"time"`
 	// Actor is the user, token or key, such as "admin alice" or "key ops".
 	Actor string `json:"actor,omitempty"`
+	// AccountID is the account of the key. It is omitted for other actors.
+	AccountID string `json:"account_id,omitempty"`
 	// Address is the address of the client. It is omitted for a unix socket.
 	Address string `json:"address,omitempty"`
 	// Action is the name of an operation, or of another action.
@@ -24,9 +26,10 @@ type AuditEntry struct {
 // ListAuditRequest selects entries of the audit log. A page has 100 by default, and at most 1,000. After
 // two seconds, a page contains what was found, and has a next.
 type ListAuditRequest struct {
-	Actor   string `json:"actor,omitempty"`
-	Address string `json:"address,omitempty"`
-	Target  string `json:"target,omitempty"`
+	Actor     string `json:"actor,omitempty"`
+	AccountID string `json:"account_id,omitempty"`
+	Address   string `json:"address,omitempty"`
+	Target    string `json:"target,omitempty"`
 	// Action also selects the actions below it: sinks selects sinks.pause.
 	Action string `json:"action,omitempty"`
 	// Since is a time or an age such as 24h.

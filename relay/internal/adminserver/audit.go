@@ -44,8 +44,8 @@ func searchAuditLog(
 		return page, newCursorError()
 	}
 	f := audit.Filter{
-		Actor: request.Actor, Address: request.Address, Target: request.Target, Action: request.Action,
-		After: request.After, Limit: cmp.Or(request.Limit, defaultAuditEntries),
+		Actor: request.Actor, AccountID: request.AccountID, Address: request.Address, Target: request.Target,
+		Action: request.Action, After: request.After, Limit: cmp.Or(request.Limit, defaultAuditEntries),
 	}
 	if f.Since, err = parseTimeParameter("since", request.Since, time.Now()); err != nil {
 		return page, err
@@ -54,8 +54,8 @@ func searchAuditLog(
 	page.Data, page.Next = make([]adminapi.AuditEntry, len(entries)), next
 	for i, e := range entries {
 		page.Data[i] = adminapi.AuditEntry{
-			ID: e.ID, Time: e.Time, Actor: e.Actor, Address: e.Address, Action: string(e.Action), Target: e.Target, Result: e.Result,
-			Detail: e.Detail, Repeated: e.Repeated,
+			ID: e.ID, Time: e.Time, Actor: e.Actor, AccountID: e.AccountID, Address: e.Address, Action: string(e.Action),
+			Target: e.Target, Result: e.Result, Detail: e.Detail, Repeated: e.Repeated,
 		}
 	}
 	return page, err

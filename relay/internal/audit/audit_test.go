@@ -129,6 +129,8 @@ func TestStore_Search(t *testing.T) {
 		}
 		if i%100 == 0 {
 			e.Actor, e.Action, e.Address, e.Target = "admin alice", "sinks.pause", "192.0.2.1", "hook"
+		} else if i%100 == 1 {
+			e.AccountID = "acme"
 		}
 		line, err := json.Marshal(e)
 		if err != nil {
@@ -149,6 +151,7 @@ func TestStore_Search(t *testing.T) {
 	}{
 		"limit":         {Filter{Limit: 5}, 5},
 		"actor":         {Filter{Actor: "admin alice", Limit: 3}, 3},
+		"account":       {Filter{AccountID: "acme", Since: newest, Limit: 100}, 1},
 		"address":       {Filter{Address: "192.0.2.1", Since: newest, Limit: 100}, 1},
 		"target":        {Filter{Target: "hook", Since: newest.Add(-500 * time.Second), Limit: 100}, 6},
 		"action":        {Filter{Action: "sinks", Since: newest, Limit: 100}, 1},

@@ -10,8 +10,10 @@ type Entry struct {
 	// Actor is "key NAME", "admin NAME", "configuration" or "relay". On the admin socket, NAME is "user UID (LOGIN)".
 	// Actor is empty if it is unknown.
 	Actor string `json:"actor,omitempty"`
-	// Owner is the account of the key, or the key: see [auth.Key.Owner]. It has a share of the entries for rejected actions, and is
-	// not stored.
+	// AccountID is the account of the key. It is empty for other actors.
+	AccountID string `json:"account_id,omitempty"`
+	// Owner is the account of the key, or the key: see [auth.Key.Owner]. It has a share of the entries for rejected
+	// actions, and is not stored.
 	Owner string `json:"-"`
 	// Address is the address of the client. It is empty for a unix socket.
 	Address string `json:"address,omitempty"`
@@ -83,7 +85,7 @@ func (Discard) Record(Entry) {}
 
 // Filter selects entries. Empty fields select all.
 type Filter struct {
-	Actor, Address, Target string
+	Actor, AccountID, Address, Target string
 	// Action also selects the actions below it: "sinks" selects "sinks.pause".
 	Action string
 	// Since excludes older entries.

@@ -118,7 +118,7 @@ func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string
 }
 
 func (f *Filter) matches(e *Entry) bool {
-	return (f.Actor == "" || f.Actor == e.Actor) && (f.Address == "" || f.Address == e.Address) &&
-		(f.Target == "" || f.Target == e.Target) &&
+	return (f.Actor == "" || f.Actor == e.Actor) && (f.AccountID == "" || f.AccountID == e.AccountID) &&
+		(f.Address == "" || f.Address == e.Address) && (f.Target == "" || f.Target == e.Target) &&
 		(f.Action == "" || f.Action == string(e.Action) || strings.HasPrefix(string(e.Action), f.Action+"."))
 }

@@ -93,7 +93,7 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 		case s.targets[withoutTarget(id)] >= maxRejectedTargets:
 			e.Target, e.Address = "", ""
 		case isKey && isFull:
-			e.Actor, e.Owner, e.Target, e.Address = manyKeys, "", "", ""
+			e.Actor, e.AccountID, e.Owner, e.Target, e.Address = manyKeys, "", "", "", ""
 		case isKey && s.owners[e.Owner] >= maxWithoutEffectPerOwner:
 			e.Actor, e.Target, e.Address = manyKeys, "", ""
 		}

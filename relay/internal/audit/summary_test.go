@@ -205,16 +205,23 @@ func TestLog_SummarizesRejectedActionsOfAccount(t *testing.T) {
 		const keys = 1000
 		for i := range keys {
 			l.Record(Entry{
-				Actor: fmt.Sprint("key ", i), Owner: "account acme", Action: ActionCreateJob, Result: "403.permissions",
+				Actor: fmt.Sprint("key ", i), AccountID: "acme", Owner: "account acme", Action: ActionCreateJob,
+				Result: "403.permissions",
 			})
 		}
-		l.Record(Entry{Actor: "key other", Owner: "account other", Action: ActionCreateJob, Result: "403.permissions"})
+		l.Record(Entry{
+			Actor: "key other", AccountID: "other", Owner: "account other", Action: ActionCreateJob, Result: "403.permissions",
+		})
 		time.Sleep(summaryWindow + 2*summaryTick)
 		want := make([]int, maxWithoutEffectPerOwner+3) // with the first one of many keys, that of the other, and the summary
 		want[len(want)-1] = keys - maxWithoutEffectPerOwner - 1
 		expectRepeats(t, store, want...)
-		if line := store.lines[len(want)-2]; !strings.Contains(line, `"key other"`) || strings.Contains(line, "account") {
+		if line := store.lines[len(want)-2]; !strings.Contains(line, `"actor":"key other","account_id":"other"`) ||
+			strings.Contains(line, "Owner") {
 			t.Errorf("got %s, want the entry of the other account", line)
+		}
+		if line := store.lines[len(want)-1]; !strings.Contains(line, `"actor":"key *","account_id":"acme"`) {
+			t.Errorf("got %s, want the summary of the account", line)
 		}
 		stop()
 	})

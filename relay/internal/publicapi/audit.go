@@ -20,7 +20,9 @@ const maxExceeded = 10_000
 
 // newEntry returns an entry for an action of a key.
 func newEntry(key *auth.Key, action audit.Action, target string) audit.Entry {
-	return audit.Entry{Actor: keyActor(key.Name), Owner: key.Owner(), Action: action, Target: target}
+	return audit.Entry{
+		Actor: keyActor(key.Name), AccountID: key.AccountID, Owner: key.Owner(), Action: action, Target: target,
+	}
 }
 
 func keyActor(name string) string { return "key " + name }

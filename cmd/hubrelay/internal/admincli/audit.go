@@ -46,6 +46,7 @@ actions below it: sinks selects sinks.pause.
 	flags := cmd.Flags()
 	flags.StringVar(&request.Action, "action", "", "only this action and the actions below it")
 	flags.StringVar(&request.Actor, "actor", "", `only actions of this actor, such as "key ops"`)
+	flags.StringVar(&request.AccountID, "account", "", "only actions of keys of this account")
 	flags.StringVar(&request.Address, "address", "", "only actions from this address")
 	flags.StringVar(&request.Target, "target", "", "only actions on this target, such as a sink")
 	flags.StringVar(&request.Since, "since", "", "only actions newer than an age such as 2h, or a time (RFC 3339)")
@@ -89,7 +90,9 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 		if e.Repeated > 0 {
 			e.Action += " (" + term.Pluralize(e.Repeated, "more time") + ")"
 		}
-		rows = append(rows, newRow(formatTime(e.Time), e.Result, e.Action, e.Actor, e.Address, e.Target, e.Detail))
+		rows = append(rows, newRow(
+			formatTime(e.Time), e.Result, e.Action, e.Actor, e.AccountID, e.Address, e.Target, e.Detail,
+		))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	result := func(cell, padded string) string {
@@ -103,6 +106,7 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 		{Title: "RESULT", Paint: result},
 		{Title: "ACTION"},
 		{Title: "ACTOR"},
+		{Title: "ACCOUNT", DropOrder: 3},
 		{Title: "ADDRESS"},
 		{Title: "TARGET", DropOrder: 2},
 		{Title: "DETAIL", DropOrder: 1, MaxWidth: maxDetailWidth},

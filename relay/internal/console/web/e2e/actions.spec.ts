@@ -346,4 +346,14 @@ test('the actions are in the audit log', async ({ open }) => {
       .getByText(/^sinks\./)
       .first(),
   ).toBeVisible();
+  for (const [label, value] of [
+    ['Account', 'no-such-account'],
+    ['Address', '192.0.2.1'],
+  ] as const) {
+    await page.getByRole('link', { name: 'Clear' }).click();
+    await expect(page.getByRole('table')).toBeVisible();
+    await page.getByLabel(label, { exact: true }).fill(value);
+    await button(page, 'Search').click();
+    await expect(page.getByText('No entry of the audit log matches the search.')).toBeVisible();
+  }
 });

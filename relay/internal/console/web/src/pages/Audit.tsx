@@ -12,6 +12,7 @@ type Entry = Schemas['AuditEntry'];
 const columns: Column<Entry>[] = [
   { id: 'time', label: 'Time', cell: (e) => <Time time={e.time} /> },
   { id: 'actor', label: 'Actor', cell: (e) => e.actor || <span class="muted">unknown</span> },
+  { id: 'account', label: 'Account', cell: (e) => e.account_id },
   {
     id: 'address',
     label: 'Address',
@@ -47,6 +48,7 @@ export function Audit() {
   const text = (name: string) => query.get(name) ?? '';
   const filter = {
     actor: text('actor'),
+    account_id: text('account_id'),
     address: text('address'),
     action: text('action'),
     target: text('target'),
@@ -58,7 +60,9 @@ export function Audit() {
     0,
     JSON.stringify(filter),
   );
-  const flags = Object.entries(filter).flatMap(([name, value]) => (value ? [`--${name}`, value] : []));
+  const flags = Object.entries(filter).flatMap(([name, value]) =>
+    value ? [`--${name.replace('_id', '')}`, value] : [],
+  );
   return (
     <>
       <Title text="Audit">
@@ -73,7 +77,8 @@ export function Audit() {
         submit="Search"
         fields={[
           { name: 'actor', label: 'Actor', placeholder: 'admin alice, key ops' },
-          { name: 'source', label: 'Address', placeholder: '10.0.0.7' },
+          { name: 'account_id', label: 'Account' },
+          { name: 'address', label: 'Address', placeholder: '10.0.0.7' },
           { name: 'action', label: 'Action', placeholder: 'sinks, keys.create' },
           { name: 'target', label: 'Target' },
           { name: 'since', label: 'Since', placeholder: '2h, 1d or a time' },
