@@ -127,9 +127,10 @@ func TestStore_Search(t *testing.T) {
 			Time: start.Add(time.Duration(i) * time.Second), Actor: "key ops", Action: ActionPublish, Target: "ip",
 			Result: "429.rate-limiting",
 		}
-		if i%100 == 0 {
+		switch i % 100 {
+		case 0:
 			e.Actor, e.Action, e.Address, e.Target = "admin alice", "sinks.pause", "192.0.2.1", "hook"
-		} else if i%100 == 1 {
+		case 1:
 			e.AccountID = "acme"
 		}
 		line, err := json.Marshal(e)

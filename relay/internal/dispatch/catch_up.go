@@ -185,7 +185,7 @@ func (d *Dispatcher) catchUpSink(ctx context.Context) (again bool, err error) {
 	case len(list) == 0 && streamid.Compare(d.position, state.position) > 0:
 		r.To = d.position
 	}
-	d.sizes[sink] += int64(copied)
+	d.countCopy(sink, int64(copied))
 	result, err := d.opts.Queues.Enqueue(ctx, r)
 	if err != nil || !result.Committed {
 		return true, err

@@ -67,11 +67,12 @@ type Dispatcher struct {
 	matcher           *Matcher
 	recorded          *Matcher // of the last RecordSinks
 	sinks             []string
-	backlogs          []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
+	backlogs          []int64        // by sink: maximum number of entries
 	shares            []accountShare // by sink
 	mustCount         bool           // one of them must be counted
 	mustCountNow      bool           // before the next entry is enqueued
 	sizes             []int64        // by sink: about an upper bound of the memory of its queue and scheduled retries
+	unchecked         []int64        // by sink: bytes that were copied to its queue since limitBytes
 	nextSpaceCheck    time.Time
 	nextStuckCheck    time.Time
 	spaceInterval     time.Duration // from a queue that becomes full to the next space check
@@ -143,7 +144,7 @@ func (d *Dispatcher) useMatcher(m *Matcher) {
 	}
 	d.matcher, d.sinks, d.backlogs, d.shares, d.sizes = m, nil, nil, nil, nil
 	d.fromStart = make(map[string]bool, len(list))
-	d.dropped, d.copied = make([]int64, len(list)), make([]int, len(list))
+	d.dropped, d.copied, d.unchecked = make([]int64, len(list)), make([]int, len(list)), make([]int64, len(list))
 	d.catchUps = make(map[int]*catchUp)
 	for i, s := range list {
 		d.sinks = append(d.sinks, s.Name)
@@ -235,9 +236,6 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 		if err := d.runMaintenance(ctx); err != nil {
 			return err
 		}
-	}
-	if err := d.limitBytes(ctx); err != nil {
-		return err
 	}
 	if err := d.limitAllQueues(ctx); err != nil {
 		return err

@@ -98,7 +98,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 				r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
 				copied += len(found) * len(list[n].Data)
 				for _, i := range found {
-					d.sizes[i] += sizeOf(&list[n])
+					d.countCopy(i, sizeOf(&list[n]))
 				}
 			}
 		}

@@ -58,7 +58,8 @@ func (d *Dispatcher) logDropped() {
 	for i, n := range d.dropped {
 		if n > 0 {
 			d.opts.Logger.Error("the queue of a sink was full, its oldest events were dropped",
-				"sink", d.sinks[i], "partition", d.opts.Partition, "dropped_count", n, "backlog", d.backlogs[i])
+				"sink", d.sinks[i], "partition", d.opts.Partition, "dropped_count", n, "backlog", d.backlogs[i],
+				"backlog_bytes", d.matcher.Sinks()[i].BacklogBytes)
 			d.dropped[i] = 0
 		}
 	}

@@ -18,8 +18,8 @@ type Queues interface {
 		ctx context.Context, sink string, partition int, count int64, atMost map[string]int64,
 	) ([]relay.Notification, error)
 	DropOldest(ctx context.Context, sink string, partition int, maxLen int64) (dropped int64, err error)
+	DropOldestBytes(ctx context.Context, sink string, partition int, maxBytes int64) (dropped int64, err error)
 	Lengths(ctx context.Context, partition int, sinks []string) ([]int64, error)
-	LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error)
 	Sizes(ctx context.Context, partition int, sinks []string) ([]int64, error)
 	DetachSinks(
 		ctx context.Context, partition int, position string, generation int64, sinks []string,

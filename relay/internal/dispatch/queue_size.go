@@ -103,23 +103,32 @@ func partitionShare(backlog int64, partitions int) int64 {
 	return (backlog + n - 1) / n
 }
 
-// limitBytes converts the BacklogBytes of each sink to a number of entries.
-func (d *Dispatcher) limitBytes(ctx context.Context) error {
-	for i, s := range d.matcher.Sinks() {
-		if s.BacklogBytes == 0 {
-			continue
-		}
-		n, err := d.opts.Queues.LenForBytes(ctx, s.Name, d.opts.Partition,
-			partitionShare(s.BacklogBytes, d.opts.Partitions))
-		if err != nil {
-			return err
-		}
-		d.backlogs[i] = partitionShare(s.Backlog, d.opts.Partitions)
-		if n > 0 && (d.backlogs[i] == 0 || n < d.backlogs[i]) {
-			d.backlogs[i] = n
-		}
+// checkShare is the share of the BacklogBytes of a sink, as a divisor, after whose size in new copies its queue is measured.
+const checkShare = 8
+
+// countCopy counts the copy of a notification to a sink's queue.
+func (d *Dispatcher) countCopy(sink int, size int64) {
+	d.sizes[sink] += size
+	d.unchecked[sink] += size
+}
+
+// limitBytes drops the oldest entries of a sink whose queue needs more than its BacklogBytes, and counts them.
+func (d *Dispatcher) limitBytes(ctx context.Context, sink int) error {
+	d.unchecked[sink] = 0
+	limit := d.matcher.Sinks()[sink].BacklogBytes
+	if limit == 0 {
+		return nil
 	}
-	return nil
+	n, err := d.opts.Queues.DropOldestBytes(ctx, d.sinks[sink], d.opts.Partition, partitionShare(limit, d.opts.Partitions))
+	d.recordDropped(sink, n)
+	return err
+}
+
+func (d *Dispatcher) recordDropped(sink int, n int64) {
+	if n > 0 {
+		d.dropped[sink] += n
+		d.opts.Observer.Dropped(d.sinks[sink], n)
+	}
 }
 
 // limitAllQueues drops what exceeds the backlogs of all sinks. A backlog may have become smaller, and a killed dispatcher may have
@@ -129,20 +138,28 @@ func (d *Dispatcher) limitAllQueues(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	for i := range d.sinks {
+		if err := d.limitBytes(ctx, i); err != nil {
+			return err
+		}
+	}
 	return d.limitQueues(ctx, lengths)
 }
 
-// limitQueues drops the oldest entries of the sinks whose queues are longer than their backlogs, and counts them.
+// limitQueues drops the oldest entries of the sinks whose queues are larger than their backlogs, and counts them.
 func (d *Dispatcher) limitQueues(ctx context.Context, lengths []int64) error {
 	for i, n := range lengths {
+		limit := partitionShare(d.matcher.Sinks()[i].BacklogBytes, d.opts.Partitions)
+		if limit > 0 && d.unchecked[i] >= limit/checkShare {
+			if err := d.limitBytes(ctx, i); err != nil {
+				return err
+			}
+		}
 		if d.backlogs[i] == 0 || n <= d.backlogs[i] {
 			continue
 		}
 		dropped, err := d.opts.Queues.DropOldest(ctx, d.sinks[i], d.opts.Partition, d.backlogs[i])
-		if dropped > 0 {
-			d.dropped[i] += dropped
-			d.opts.Observer.Dropped(d.sinks[i], dropped)
-		}
+		d.recordDropped(i, dropped)
 		if err != nil {
 			return err
 		}

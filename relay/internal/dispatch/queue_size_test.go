@@ -152,7 +152,7 @@ func TestDispatcher_QueueShares(t *testing.T) {
 	e := newEnv(t)
 	o := e.options(
 		Sink{Name: "slow", FromStart: true}, Sink{Name: "retrying", FromStart: true},
-		Sink{Name: "limited", FromStart: true, BacklogBytes: 16 << 20},
+		Sink{Name: "limited", FromStart: true, BacklogBytes: 24 << 20},
 		Sink{Name: "batches", FromStart: true, CollectsBatches: true},
 	)
 	monitor := e.newMonitor("160mb")

@@ -70,6 +70,36 @@ func TestDropOldest(t *testing.T) {
 	})
 }
 
+// Small events displace as many of the older large ones as needed, not all of them.
+func TestDropOldestBytes_KeepsWhatFits(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	const (
+		large    = 60
+		maxBytes = 2 << 20
+	)
+	list := notifications("h", 1, 9000)
+	for i := range large {
+		list[i].Data = []byte(`{"pad":"` + strings.Repeat("x", 20_000) + `"}`)
+	}
+	for part := range slices.Chunk(list, 1000) {
+		mustAppend(t, b, part...)
+	}
+	if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed {
+		t.Fatal(r)
+	}
+	key := Key(b.Keys(), "a", 0)
+	before := b.Commands().MemoryUsage(t.Context(), key, 0).Val()
+	dropped, err := b.DropOldestBytes(t.Context(), "a", 0, maxBytes)
+	used, left := b.Commands().MemoryUsage(t.Context(), key, 0).Val(), b.Commands().XLen(t.Context(), key).Val()
+	if err != nil || before < maxBytes*11/10 || used > maxBytes || used < maxBytes*9/10 {
+		t.Errorf("got %d of %d bytes, %v, want about %d", used, before, err, maxBytes)
+	}
+	if dropped >= large || dropped+left != int64(len(list)) {
+		t.Errorf("dropped %d entries, and %d are left of %d", dropped, left, len(list))
+	}
+}
+
 // A script that searches or counts entries reads about a MiB and some more entries, whatever their sizes are.
 func TestCountAccounts_LimitsScripts(t *testing.T) {
 	t.Parallel()

@@ -136,12 +136,6 @@ func (s *Store) Sizes(ctx context.Context, partition int, sinks []string) ([]int
 	return redisconn.KeySizes(ctx, s.conn.Commands(), keys)
 }
 
-// LenForBytes returns the number of entries of a sink's queue in a partition that need at most maxBytes of memory, or 0
-// if all of them do.
-func (s *Store) LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error) {
-	return redisconn.StreamLenForBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes)
-}
-
 // countPage and maxScanBytes limit the number and size of the entries that one script reads, so other commands run in between.
 const (
 	countPage    = 500
@@ -236,9 +230,31 @@ func (s *Store) Lengths(ctx context.Context, partition int, sinks []string) ([]i
 // DropOldest removes the oldest entries of a sink's queue in a partition until at most maxLen are left. It returns how many of them
 // no consumer had read. Consumers deliver the others, unless their node ends first.
 func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxLen int64) (dropped int64, err error) {
+	_, dropped, err = s.dropOldest(ctx, sink, partition, maxLen)
+	return dropped, err
+}
+
+// DropOldestBytes is DropOldest until the queue needs at most maxBytes of memory.
+func (s *Store) DropOldestBytes(ctx context.Context, sink string, partition int, maxBytes int64) (dropped int64, err error) {
+	err = redisconn.TrimToBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes, func(maxLen int64) (int64, error) {
+		removed, n, err := s.dropOldest(ctx, sink, partition, maxLen)
+		dropped += n
+		return removed, err
+	})
+	return dropped, err
+}
+
+// dropOldest also returns the number of all entries that were removed.
+func (s *Store) dropOldest(ctx context.Context, sink string, partition int, maxLen int64) (removed, dropped int64, err error) {
 	keys := []string{Key(s.keys, sink, partition), eventlog.DispatchPositionKey(s.keys, partition)}
-	dropped, err = dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxLen).Int64()
-	return dropped, redisconn.WrapError("drop the oldest entries of a queue", err)
+	reply, err := dropOldestScript.Run(ctx, s.conn.Commands(), keys, maxLen).Int64Slice()
+	if err != nil {
+		return 0, 0, redisconn.WrapError("drop the oldest entries of a queue", err)
+	}
+	if len(reply) != 2 {
+		return 0, 0, redisconn.ErrUnexpectedReply
+	}
+	return reply[0], reply[1], nil
 }
 
 // maxListBytes is the number of bytes after which a page of [Store.List] ends.

@@ -86,19 +86,21 @@ func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64
 	return sizes, nil
 }
 
-// StreamLenForBytes returns the number of entries of a stream that need at most maxBytes of memory, or 0 if all of them
-// do.
-func StreamLenForBytes(ctx context.Context, client redis.Cmdable, key string, maxBytes int64) (int64, error) {
-	used, err := client.MemoryUsage(ctx, key, streamSamples).Result()
+// streamSize is the memory of a stream in bytes, and its number of entries.
+type streamSize struct{ bytes, entries int64 }
+
+// measureStream returns the size of a stream, 0 of a missing one.
+func measureStream(ctx context.Context, client redis.Cmdable, key string) (s streamSize, err error) {
+	s.bytes, err = client.MemoryUsage(ctx, key, streamSamples).Result()
 	if err != nil && strings.HasPrefix(err.Error(), "ERR syntax") { // the server of memory: takes no samples
-		used, err = client.MemoryUsage(ctx, key).Result()
-	}
-	if errors.Is(err, redis.Nil) || err == nil && used <= maxBytes {
-		return 0, nil
+		s.bytes, err = client.MemoryUsage(ctx, key).Result()
 	}
 	if err != nil {
-		return 0, WrapError("measure a stream", err)
+		if errors.Is(err, redis.Nil) {
+			err = nil
+		}
+		return s, WrapError("measure a stream", err)
 	}
-	n, err := client.XLen(ctx, key).Result()
-	return max(int64(float64(n)*float64(maxBytes)/float64(used)), 1), WrapError("measure a stream", err)
+	s.entries, err = client.XLen(ctx, key).Result()
+	return s, WrapError("measure a stream", err)
 }

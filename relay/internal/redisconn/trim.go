@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -16,22 +17,49 @@ const (
 	memoryDivisor = 16
 )
 
-// maxTrims limits the attempts of [TrimToBytes]. If many small entries are before a few large ones, each removes about half of them.
-const maxTrims = 16
+const (
+	// maxTrims limits the calls of trim by [TrimToBytes], which take about a second in all.
+	maxTrims = 100
+	// firstTrim is the maximum number of entries that the first call removes. Each further one removes at most trimGrowth times as
+	// many as the last.
+	firstTrim  = 16
+	trimGrowth = 8
+	// maxNodeEntries is more than the number of entries in a node of a stream, unless Redis is configured otherwise.
+	maxNodeEntries = 128
+)
 
 // TrimToBytes calls trim with a number of entries to keep until the stream needs at most maxBytes of memory, or until trim removes
-// nothing. It estimates the number, which assumes entries of the same size, after each trim again.
+// nothing. The oldest entries may be much larger than the others, so it removes few of them first, and measures the stream after
+// each call. trim may remove only whole nodes of the stream, which have about a hundred entries if those are small.
 func TrimToBytes(
 	ctx context.Context, client redis.Cmdable, key string, maxBytes int64, trim func(maxLen int64) (removed int64, err error),
 ) error {
+	size, err := measureStream(ctx, client, key)
+	if err != nil {
+		return err
+	}
+	// entrySize is the average size of the entries that were removed last.
+	least, most, entrySize := int64(1), int64(firstTrim), 0.0
 	for range maxTrims {
-		maxLen, err := StreamLenForBytes(ctx, client, key, maxBytes)
-		if err != nil || maxLen == 0 {
+		if size.bytes <= maxBytes || size.entries == 0 {
+			return nil
+		}
+		average := float64(size.bytes) / float64(size.entries)
+		n := int64(math.Ceil(float64(size.bytes-maxBytes) / max(average, entrySize)))
+		n = max(min(n, most), least)
+		removed, err := trim(max(size.entries-n, 1))
+		if err != nil || removed == 0 && n >= maxNodeEntries {
 			return err
 		}
-		if removed, err := trim(maxLen); err != nil || removed == 0 {
+		if removed == 0 {
+			least = n + firstTrim
+			continue
+		}
+		before := size.bytes
+		if size, err = measureStream(ctx, client, key); err != nil {
 			return err
 		}
+		least, most, entrySize = 1, removed*trimGrowth, float64(before-size.bytes)/float64(removed)
 	}
 	return nil
 }

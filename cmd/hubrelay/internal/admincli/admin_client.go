@@ -284,6 +284,15 @@ func forEachPage[Request, Entry any](
 	return c.explainError(adminclient.ForEachPage(ctx, c.Client, op, page, visit, params...))
 }
 
+// notFoundAdvice names the commands that list what an error does not find.
+var notFoundAdvice = map[relay.Code]string{
+	relay.CodeNoSink:         "'hubrelay sinks list' shows all sinks",
+	relay.CodeNoEvent:        "'hubrelay events search' lists the events in the log",
+	relay.CodeNotQuarantined: "'hubrelay quarantine list' shows all entries",
+	relay.CodeNoDeadLetter:   "'hubrelay deadletters list SINK' shows the dead letters of a sink",
+	relay.CodeNoJob:          "'hubrelay jobs list CONTAINER INSTANCE' lists the jobs of an instance",
+}
+
 // explainError adds to an error what an operator can do.
 func (c *adminConn) explainError(err error) error {
 	var failed *envelope.Error
@@ -309,15 +318,10 @@ func (c *adminConn) explainError(err error) error {
 			text = "the relay requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
 		}
 		return fmt.Errorf("%s (%s)", text, relay.CodeAuthInvalid)
-	case relay.CodeNoSink:
-		noSink, _, _ := strings.Cut(failed.Detail, ";") // without the advice for programs
-		failed.Detail = noSink + ": 'hubrelay sinks list' shows all sinks"
-	case relay.CodeNoEvent:
-		failed.Detail += ". 'hubrelay events search' lists the events in the log"
-	case relay.CodeNotQuarantined:
-		failed.Detail += ": 'hubrelay quarantine list' shows all entries"
-	case relay.CodeNoDeadLetter:
-		failed.Detail += ": 'hubrelay deadletters list SINK' shows the dead letters of a sink"
+	}
+	if advice, ok := notFoundAdvice[failed.Code]; ok {
+		missing, _, _ := strings.Cut(failed.Detail, ";") // without the advice for programs
+		failed.Detail = missing + "; " + advice
 	}
 	failed.Detail, failed.Title = term.Sanitize(failed.Detail), term.Sanitize(failed.Title)
 	return failed

@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 )
 
 func newSinksReplay(std term.Streams) *cobra.Command {
@@ -53,7 +54,11 @@ once.`,
 			if request.After == "" && len(request.EventIDs) == 0 {
 				return command.NewUsageError(cmd, errors.New("a selection is required: use --since TIME, --after CURSOR or --id ID"))
 			}
-			return replaySink(cmd.Context(), std, &f, args[0], request, confirmed)
+			err := replaySink(cmd.Context(), std, &f, args[0], request, confirmed)
+			if rejected := (*envelope.Error)(nil); errors.As(err, &rejected) && rejected.Source == "/after" {
+				rejected.Detail, rejected.Source = "--"+rejected.Detail, ""
+			}
+			return err
 		},
 	}
 	flags := cmd.Flags()

@@ -1,10 +1,10 @@
 -- Remove the oldest entries of a queue until a maximum is left. A consumer still delivers a removed entry that it has read.
 -- KEYS: queue, dispatch position. ARGV: maximum number of entries.
--- Returns the number of removed entries that no consumer had read.
+-- Returns the number of removed entries, and how many of them no consumer had read.
 local queue, field = KEYS[1], 'dropped:' .. KEYS[1]
 local removed = redis.call('XTRIM', queue, 'MAXLEN', ARGV[1])
 local first = redis.call('XRANGE', queue, '-', '+', 'COUNT', 1)[1]
-if removed == 0 or not first then return removed end
+if removed == 0 or not first then return {removed, removed} end
 
 -- Entries before those were removed earlier.
 local from = redis.call('HGET', KEYS[2], field) or '-'
@@ -19,4 +19,4 @@ for _, group in ipairs(redis.pcall('XINFO', 'GROUPS', queue)) do
     end
   end
 end
-return removed - delivering
+return {removed, removed - delivering}
