@@ -231,6 +231,34 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	}
 }
 
+// The exits of a plugin that works on other nodes do not count when it has been repaired here.
+func TestHost_ForgetsCrashesBeforeRepair(t *testing.T) {
+	t.Parallel()
+	repaired := filepath.Join(t.TempDir(), "repaired")
+	r := newRig(t, "repairable", func(o *Options) {
+		o.Command = append(o.Command, repaired)
+		o.MaxCrashes, o.MaxBackoff, o.ElsewhereGrace = 2, o.Backoff, time.Hour
+		o.WorksElsewhere = func(context.Context) (bool, error) { return true, nil }
+	})
+	r.Start()
+	r.until("five starts", func() bool { return r.count(EventExited) >= 5 })
+	if err := os.WriteFile(repaired, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.mustDeliver("a")
+	first := r.Status().PID
+	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	r.until("it runs again or is given up", func() bool {
+		s := r.Status()
+		return s.State == StateRunning && s.PID != first || s.State == StateGaveUp
+	})
+	if s := r.Status(); s.State != StateRunning {
+		t.Errorf("events %v, %+v", r.events, s)
+	}
+}
+
 // A plugin that exits before it is ready is not given up while it works on other nodes, because this would disable the sink for them.
 func TestHost_KeepsStartingWhileOthersWork(t *testing.T) {
 	t.Parallel()

@@ -54,6 +54,11 @@ func runPlugin(mode string) error {
 	case "exit":
 		fmt.Fprintln(os.Stderr, "no database")
 		os.Exit(3)
+	case "repairable": // exits until a file exists
+		if _, err := os.Stat(os.Args[2]); err != nil {
+			os.Exit(3)
+		}
+		return runSDK()
 	case "version":
 		fmt.Println("1|7|unix|/tmp/x|grpc")
 		time.Sleep(time.Minute)

@@ -215,8 +215,11 @@ func (sv *supervisor) keepRunning(ctx context.Context) {
 		}
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
-		if crashed && ended.isEarly && sv.worksElsewhere(ctx) {
+		switch {
+		case crashed && ended.isEarly && sv.worksElsewhere(ctx):
 			workedElsewhereAt = time.Now()
+		case crashed && !ended.isEarly && !workedElsewhereAt.IsZero():
+			sv.budget.score, workedElsewhereAt = 0, time.Time{} // it was repaired on this node
 		}
 		if took > sv.o.MaxBackoff || crashed && ended.event == EventHung {
 			pause.Reset() // it ran for a while

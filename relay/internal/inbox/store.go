@@ -9,8 +9,10 @@ import (
 	_ "embed" // the scripts
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -76,13 +78,20 @@ type Store struct {
 	conn *redisconn.Conn
 	keys keyspace.Space
 
-	reader  reader
-	trimmer *redisconn.StreamTrimmer
+	reader   reader
+	trimmer  *redisconn.StreamTrimmer
+	resetLog *logsample.Limiter
 }
+
+// maxResetLines is the number of lines per minute about an inbox that starts again, which a producer can cause at any rate.
+const maxResetLines = 10
 
 // NewStore returns the inbox.
 func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store {
-	return &Store{conn: c, keys: keys, trimmer: NewQuarantineTrimmer(c, keys)}
+	return &Store{
+		conn: c, keys: keys, trimmer: NewQuarantineTrimmer(c, keys),
+		resetLog: logsample.New(maxResetLines, time.Minute, nil),
+	}
 }
 
 // Keys returns the names of the keys.
@@ -166,8 +175,7 @@ func (s *Store) moveEntries(ctx context.Context, script *redis.Script, keys []st
 	if info.LastID == streamid.Zero || streamid.Compare(info.LastID, position) >= 0 {
 		return r, nil
 	}
-	s.conn.Logger().WarnContext(ctx, "inbox position reset because the inbox was created again with lower IDs",
-		"position", position, "last_entry_id", info.LastID)
+	s.logReset(ctx, "it was created again with lower IDs", "position", position, "last_entry_id", info.LastID)
 	args[0] = position
 	again, _, err := s.runMove(ctx, script, keys, args)
 	again.Stored += r.Stored
@@ -237,8 +245,15 @@ func (s *Store) Restart(ctx context.Context) error {
 			return redisconn.WrapError("reset the position of the inbox", err)
 		}
 	}
-	s.conn.Logger().WarnContext(ctx, "inbox had an entry with the highest ID and starts again")
+	s.logReset(ctx, "it had an entry with the highest ID")
 	return redisconn.WrapError("restart the inbox", resetScript.Run(ctx, s.conn.Commands(), []string{Key(s.keys)}).Err())
+}
+
+func (s *Store) logReset(ctx context.Context, reason string, attrs ...any) {
+	if suppressed, ok := s.resetLog.Allow(); ok {
+		attrs = append(attrs, "reason", reason, "suppressed_lines", suppressed)
+		s.conn.Logger().WarnContext(ctx, "inbox starts again", attrs...)
+	}
 }
 
 // Key is the stream that producers write to, with the fields data and, optionally, key.

@@ -2,16 +2,17 @@ package inbox
 
 import (
 	"errors"
+	"log/slog"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/testkit"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -93,6 +94,22 @@ func TestAppend_AfterInboxWasDeleted(t *testing.T) {
 			t.Errorf("got %d entries in the log, want 2", n)
 		}
 	})
+}
+
+// A producer can cause any number of resets, but few lines in the log.
+func TestStore_LimitsLogOfResets(t *testing.T) {
+	t.Parallel()
+	var log testkit.Buffer
+	b := open(t, redistest.Start(t), redisconn.Options{Log: slog.New(slog.NewTextHandler(&log, nil))})
+	for range 3 * maxResetLines {
+		produce(t, b, streamid.Max, "data", "{}")
+		if err := b.Delete(t.Context(), []string{streamid.Max}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := strings.Count(log.String(), "starts again"); n != maxResetLines {
+		t.Errorf("got %d lines, want %d", n, maxResetLines)
+	}
 }
 
 func TestAppend_RejectsOtherPartition(t *testing.T) {

@@ -9,6 +9,9 @@ import (
 	"os"
 )
 
+// maxTokenHeader is the maximum size of the header of a response to a token request, with those of 1xx responses before it.
+const maxTokenHeader = 64 << 10
+
 // NewHTTPClient returns an HTTP client that trusts the certificates in caFile, or the ones of the system if caFile is
 // empty. It may dial any address. Unlike the addresses of sinks, the address of an upstream comes from the operator
 // only.
@@ -22,6 +25,7 @@ func NewHTTPClient(caFile string) (*http.Client, error) {
 	transport.DisableKeepAlives = true
 	transport.Protocols = new(http.Protocols)
 	transport.Protocols.SetHTTP1(true)
+	transport.MaxResponseHeaderBytes = maxTokenHeader
 	if caFile != "" {
 		text, err := os.ReadFile(caFile)
 		if err != nil {

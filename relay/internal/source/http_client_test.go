@@ -57,3 +57,26 @@ func TestNewHTTPClient(t *testing.T) {
 		return nil
 	})
 }
+
+// An upstream cannot send any number of responses 1xx before the one that counts.
+func TestNewHTTPClient_LimitsHeader(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", strings.Repeat("x", 1000))
+		for range 1000 {
+			w.WriteHeader(http.StatusEarlyHints)
+		}
+	}))
+	defer s.Close()
+	c, err := NewHTTPClient("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := c.Get(s.URL)
+	if err == nil {
+		_ = response.Body.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "headers exceeded 65536 bytes") {
+		t.Errorf("got %v, want an error about the header", err)
+	}
+}

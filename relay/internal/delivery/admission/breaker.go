@@ -357,8 +357,8 @@ func (b *breaker) probeNow() {
 	}
 }
 
-// IndicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken or
-// overloaded. Any other response shows that it works.
+// IndicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken, overloaded or
+// misconfigured, such as a redirect. Any other response shows that it works, because it may concern one event only.
 func IndicatesOutage(err error) bool {
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry {
 		return false
@@ -367,6 +367,10 @@ func IndicatesOutage(err error) bool {
 	if !errors.As(err, &response) {
 		return true
 	}
-	status := response.Status
-	return status == 0 || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
+	switch status := response.Status; status {
+	case 0, http.StatusUnauthorized, http.StatusTooManyRequests: // credentials are those of the sink
+		return true
+	default:
+		return status >= http.StatusInternalServerError || status >= 300 && status < 400
+	}
 }

@@ -131,6 +131,9 @@ func TestIndicatesOutage(t *testing.T) {
 		{context.DeadlineExceeded, true},
 		{fmt.Errorf("deliver: %w", &relay.ResponseError{Status: 503}), true},
 		{relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Second), true},
+		{&relay.ResponseError{Status: 307}, true},
+		{&relay.ResponseError{Status: 401}, true},
+		{&relay.ResponseError{Status: 403}, false},
 		{&relay.ResponseError{Status: 404}, false},
 		{&relay.ResponseError{Status: 1}, false}, // the exit status of a command
 		{relay.Permanent(&relay.ResponseError{Status: 400}), false},

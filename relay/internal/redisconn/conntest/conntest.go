@@ -33,7 +33,7 @@ func Open(tb testing.TB, s *redistest.Server, o redisconn.Options) *redisconn.Co
 // OpenOptions connects with any options, and closes the connection at the end of the test.
 func OpenOptions(tb testing.TB, o redisconn.Options) *redisconn.Conn {
 	tb.Helper()
-	if testing.Verbose() {
+	if testing.Verbose() && o.Log == nil {
 		o.Log = slog.New(slog.NewTextHandler(tb.Output(), nil))
 	}
 	ctx, cancel := context.WithTimeout(tb.Context(), openTimeout)
