@@ -48,8 +48,8 @@ type DropQuarantinedRequest struct {
 
 // DropQuarantinedResult is the result of [DropQuarantined].
 type DropQuarantinedResult struct {
-	// Dropped is the number of removed entries.
-	Dropped int `json:"dropped"`
+	// Changed is the number of entries that were dropped.
+	Changed int `json:"changed"`
 	// Missing is the number of IDs that are not in the quarantine.
 	Missing int `json:"missing"`
 }

@@ -103,7 +103,7 @@ func dropQuarantined(
 	dropped, err := q.DropQuarantined(r.Context(), ids)
 	*auditDetail(r) = fmt.Sprintf("%d of %d dropped, from %s to %s", dropped, len(ids), relay.Truncate(ids[0], 50),
 		relay.Truncate(ids[len(ids)-1], 50))
-	return adminapi.DropQuarantinedResult{Dropped: dropped, Missing: len(ids) - dropped}, err
+	return adminapi.DropQuarantinedResult{Changed: dropped, Missing: len(ids) - dropped}, err
 }
 
 func quarantineError(r *http.Request, err error) error {

@@ -134,7 +134,7 @@ func (c *converter) sinkNode(n *node, name string) *node {
 	if own, ok := n.types[c.types[name]]; ok {
 		return own
 	}
-	all := &node{kind: kindObject, fields: slices.Clone(n.fields), anyType: true}
+	all := &node{kind: kindObject, fields: slices.Clone(n.fields), types: n.types, anyType: true}
 	for _, t := range n.sinkTypes() {
 		for _, f := range n.types[t].fields {
 			if all.field(f.name) == nil {

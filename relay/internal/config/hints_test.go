@@ -153,6 +153,15 @@ func TestLoad_UnknownKeyOfUnknownSinkType(t *testing.T) {
 	}
 }
 
+// People nest the settings of a sink below its type, as other programs do.
+func TestLoad_SinkTypeAsKey(t *testing.T) {
+	_, err := config.Load(writeConfig(t, keys+"sinks: {a: {webhook: {url: https://example.com}}}\n"), nil, shippedKinds())
+	want := "sinks.a.webhook: unknown key; it is a type of sinks; write its settings beside type: webhook"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func TestLoad_ReportsBrokenMergeOnce(t *testing.T) {
 	_, err := config.Load(writeConfig(t, keys+"server: {<<: *nope}\n"), nil, kinds())
 	if err == nil || strings.Count(err.Error(), "\n") != 0 {

@@ -11,6 +11,8 @@ func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 	below := yamldoc.Join(path, e.Key)
 	hint, home := yamldoc.DidYouMean(e.Key, n.names()), c.sectionOf(c.root, e.Key, "")
 	switch {
+	case n.types[e.Key] != nil:
+		hint = "it is a type of sinks; write its settings beside type: " + e.Key
 	case hint != "":
 	case e.Value.Shape == yamldoc.Null:
 		c.reportRest(e, path)

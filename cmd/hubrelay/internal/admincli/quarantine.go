@@ -212,19 +212,19 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 	for part := range slices.Chunk(ids, changeBatch) {
 		result, err := callRelay(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
 		if err != nil {
-			if total.Dropped > 0 {
+			if total.Changed > 0 {
 				err = fmt.Errorf("%w; %d of %d were dropped before that; run the command again for the rest", err,
-					total.Dropped, len(ids))
+					total.Changed, len(ids))
 			}
 			return err
 		}
-		total.Dropped += result.Dropped
+		total.Changed += result.Changed
 		total.Missing += result.Missing
 	}
 	if !f.IsTable() {
 		err = f.Print(std.Out, total)
 	} else {
-		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Dropped, "entry"))
+		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Changed, "entry"))
 	}
 	if err == nil && total.Missing > 0 && !f.all {
 		return fmt.Errorf("not in the quarantine: %d of %d IDs; 'hubrelay quarantine list' shows all entries",
