@@ -215,7 +215,7 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	if r.count(EventExited) != 4 || r.count(EventGaveUp) != 1 || r.Status().State != StateGaveUp {
 		t.Errorf("events %v, %+v", r.events, r.Status())
 	}
-	wants(t, r.deliver("b", 1, "ok", time.Minute), relay.OutcomeGone)
+	wants(t, r.deliver("b", 1, "ok", time.Minute), relay.OutcomeRetry, "not running")
 	r.mu.Lock()
 	r.events = map[Event]int{}
 	r.mu.Unlock()

@@ -42,8 +42,8 @@ func (s Status) restartsSoon(now time.Time) bool {
 	return errors.As(s.Reason, &ended) && s.Next.Sub(now) < time.Second
 }
 
-// retryAfterGiveUp is the time during which a given-up plugin is not started again, so deliveries in flight do not
-// restart it. It is shorter than an operator needs to notice a disabled sink and resume it.
+// retryAfterGiveUp is the time during which a given-up plugin is not started again, because deliveries may still begin until its
+// sink is disabled.
 const retryAfterGiveUp = time.Second
 
 var errClosed = errors.New("the plugin was stopped")
@@ -101,12 +101,14 @@ func (sv *supervisor) Status() Status {
 }
 
 // currentSession returns the running plugin. It waits for one that is starting or will restart shortly, and fails at
-// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often.
+// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often during the call. A later call starts
+// it again, because its sink was resumed.
 func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("wait for the plugin: %w", context.Cause(ctx))
 	}
 	sv.Start()
+	began := time.Now()
 	for {
 		sv.mu.Lock()
 		status, current, changed, gaveUp := sv.status, sv.current, sv.changed, sv.gaveUp
@@ -122,8 +124,12 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 			}
 			return nil, &notRunningError{status}
 		case StateGaveUp:
-			if time.Since(gaveUp) < retryAfterGiveUp {
+			if began.Before(gaveUp) {
 				return nil, &gaveUpError{status.Reason}
+			}
+			if next := gaveUp.Add(retryAfterGiveUp); time.Now().Before(next) {
+				status.Next = next
+				return nil, &notRunningError{status}
 			}
 			select {
 			case sv.restart <- struct{}{}:

@@ -24,8 +24,10 @@ type Retention struct {
 func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 	_, err := l.trimToLen(ctx, partition, r, r.MaxLen)
 	if err == nil && r.MaxBytes > 0 {
-		err = redisconn.TrimToBytes(ctx, l.conn.Commands(), Key(l.keys, partition), r.MaxBytes, func(maxLen int64) (int64, error) {
-			return l.trimToLen(ctx, partition, r, maxLen)
+		err = redisconn.TrimToBytes(ctx, l.conn.Commands(), redisconn.ByteLimit{
+			Key: Key(l.keys, partition), MaxBytes: r.MaxBytes, Trim: func(maxLen int64) (int64, error) {
+				return l.trimToLen(ctx, partition, r, maxLen)
+			},
 		})
 	}
 	return redisconn.WrapError("trim the log", err)

@@ -309,8 +309,10 @@ func (r *Recorder) trimStreams(ctx context.Context) {
 		key := Key(r.opts.Store.keys, i)
 		err := client.XTrimMinIDApprox(ctx, key, oldest, 0).Err()
 		if err == nil {
-			err = redisconn.TrimToBytes(ctx, client, key, max(limits.MaxBytes/shardCount, 1), func(maxLen int64) (int64, error) {
-				return client.XTrimMaxLenApprox(ctx, key, maxLen, 0).Result()
+			err = redisconn.TrimToBytes(ctx, client, redisconn.ByteLimit{
+				Key: key, MaxBytes: max(limits.MaxBytes/shardCount, 1), Trim: func(maxLen int64) (int64, error) {
+					return client.XTrimMaxLenApprox(ctx, key, maxLen, 0).Result()
+				},
 			})
 		}
 		if err != nil {

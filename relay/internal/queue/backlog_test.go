@@ -100,6 +100,32 @@ func TestDropOldestBytes_KeepsWhatFits(t *testing.T) {
 	}
 }
 
+// The memory of entries that consumers have read does not count, because dropping others would not free it.
+func TestDropOldestBytes_IgnoresPending(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	const (
+		read     = 600
+		maxBytes = 64 << 10
+	)
+	mustAppend(t, b, notifications("h", 1, read+200)...)
+	if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed {
+		t.Fatal(r)
+	}
+	readEntries(t, b, "a", read)
+	if used := b.Commands().MemoryUsage(t.Context(), Key(b.Keys(), "a", 0), 0).Val(); used < 4*maxBytes {
+		t.Fatalf("the queue needs %d bytes, want more", used)
+	}
+	for range 3 {
+		if _, err := b.DropOldestBytes(t.Context(), "a", 0, maxBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(readQueue(t, b, "a")); n < 200 {
+		t.Errorf("%d entries are left, want at least the 200 that nobody has read", n)
+	}
+}
+
 // A script that searches or counts entries reads about a MiB and some more entries, whatever their sizes are.
 func TestCountAccounts_LimitsScripts(t *testing.T) {
 	t.Parallel()

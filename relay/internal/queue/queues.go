@@ -234,12 +234,28 @@ func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxL
 	return dropped, err
 }
 
-// DropOldestBytes is DropOldest until the queue needs at most maxBytes of memory.
+// pendingSize is the memory of an entry in the list of those that a consumer has read, in bytes.
+const pendingSize = 600
+
+// DropOldestBytes is DropOldest until the entries of the queue need at most maxBytes of memory.
 func (s *Store) DropOldestBytes(ctx context.Context, sink string, partition int, maxBytes int64) (dropped int64, err error) {
-	err = redisconn.TrimToBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes, func(maxLen int64) (int64, error) {
-		removed, n, err := s.dropOldest(ctx, sink, partition, maxLen)
-		dropped += n
-		return removed, err
+	key := Key(s.keys, sink, partition)
+	groups, err := s.conn.Commands().XInfoGroups(ctx, key).Result()
+	if err != nil {
+		if redis.HasErrorPrefix(err, "no such key") {
+			return 0, nil
+		}
+		return 0, redisconn.WrapError("measure a queue", err)
+	}
+	for _, group := range groups {
+		maxBytes += group.Pending * pendingSize
+	}
+	err = redisconn.TrimToBytes(ctx, s.conn.Commands(), redisconn.ByteLimit{
+		Key: key, MaxBytes: maxBytes, IsExact: true, Trim: func(maxLen int64) (int64, error) {
+			removed, n, err := s.dropOldest(ctx, sink, partition, maxLen)
+			dropped += n
+			return removed, err
+		},
 	})
 	return dropped, err
 }

@@ -85,22 +85,3 @@ func KeySizes(ctx context.Context, client redis.Cmdable, keys []string) ([]int64
 	}
 	return sizes, nil
 }
-
-// streamSize is the memory of a stream in bytes, and its number of entries.
-type streamSize struct{ bytes, entries int64 }
-
-// measureStream returns the size of a stream, 0 of a missing one.
-func measureStream(ctx context.Context, client redis.Cmdable, key string) (s streamSize, err error) {
-	s.bytes, err = client.MemoryUsage(ctx, key, streamSamples).Result()
-	if err != nil && strings.HasPrefix(err.Error(), "ERR syntax") { // the server of memory: takes no samples
-		s.bytes, err = client.MemoryUsage(ctx, key).Result()
-	}
-	if err != nil {
-		if errors.Is(err, redis.Nil) {
-			err = nil
-		}
-		return s, WrapError("measure a stream", err)
-	}
-	s.entries, err = client.XLen(ctx, key).Result()
-	return s, WrapError("measure a stream", err)
-}

@@ -18,6 +18,8 @@ type StreamInfo struct {
 	Length       int64
 	// TotalAdded is the number of entries ever added, or -1 before Redis 7.
 	TotalAdded int64
+	// Nodes is the number of nodes, which have up to about a hundred entries each. It is 0 if the server does not report it.
+	Nodes int64
 }
 
 // ReadStreamInfo returns what the server knows of a stream.
@@ -42,6 +44,8 @@ func ReadStreamInfo(ctx context.Context, r Runner, key string) (StreamInfo, erro
 		switch reply[i] {
 		case "length":
 			info.Length, _ = reply[i+1].(int64)
+		case "radix-tree-keys":
+			info.Nodes, _ = reply[i+1].(int64)
 		case "last-generated-id":
 			info.LastID, _ = reply[i+1].(string)
 		case "max-deleted-entry-id":

@@ -2,7 +2,10 @@ package redisconn
 
 import (
 	"context"
+	_ "embed" // the script
+	"errors"
 	"math"
+	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -18,50 +21,115 @@ const (
 )
 
 const (
-	// maxTrims limits the calls of trim by [TrimToBytes], which take about a second in all.
+	// maxTrims limits the calls of Trim by [TrimToBytes].
 	maxTrims = 100
-	// firstTrim is the maximum number of entries that the first call removes. Each further one removes at most trimGrowth times as
-	// many as the last.
+	// firstTrim is the maximum number of entries that the first call removes if small ones are estimated. Each further call removes at
+	// most trimGrowth times as many as the last.
 	firstTrim  = 16
 	trimGrowth = 8
-	// maxNodeEntries is more than the number of entries in a node of a stream, unless Redis is configured otherwise.
+	// maxNodeEntries is more than the number of entries in a node of a stream, and smallNode more than the size of a node of several
+	// entries, in bytes, unless Redis is configured otherwise.
 	maxNodeEntries = 128
+	smallNode      = 8 << 10
+	// countBytes and countEntries limit what one script reads, so other commands run in between. maxCounted limits what is read for
+	// one call of Trim, in bytes.
+	countBytes   = 1 << 20
+	countEntries = 500
+	maxCounted   = 64 << 20
 )
 
-// TrimToBytes calls trim with a number of entries to keep until the stream needs at most maxBytes of memory, or until trim removes
-// nothing. The oldest entries may be much larger than the others, so it removes few of them first, and measures the stream after
-// each call. trim may remove only whole nodes of the stream, which have about a hundred entries if those are small.
-func TrimToBytes(
-	ctx context.Context, client redis.Cmdable, key string, maxBytes int64, trim func(maxLen int64) (removed int64, err error),
-) error {
-	size, err := measureStream(ctx, client, key)
-	if err != nil {
-		return err
-	}
-	// entrySize is the average size of the entries that were removed last.
-	least, most, entrySize := int64(1), int64(firstTrim), 0.0
+//go:embed scripts/count_oldest.lua
+var countOldestSource string
+
+var countOldestScript = NewScript(countOldestSource)
+
+// ByteLimit is the limit of a stream in bytes.
+type ByteLimit struct {
+	Key      string
+	MaxBytes int64
+	// IsExact makes [TrimToBytes] read all entries that it removes, which takes Redis about 4 µs for each. Otherwise it estimates the
+	// number of small ones, and may remove more than needed.
+	IsExact bool
+	// Trim removes the oldest entries, but keeps maxLen. It may remove only whole nodes of the stream, which have about a hundred entries
+	// if those are small.
+	Trim func(maxLen int64) (removed int64, err error)
+}
+
+// TrimToBytes trims a stream until it needs at most a number of bytes, or until Trim removes nothing. Entries may differ in size by
+// far, so it reads the oldest ones to count how many must be removed.
+func TrimToBytes(ctx context.Context, client redis.UniversalClient, l ByteLimit) error {
+	least, most := int64(1), int64(firstTrim)
 	for range maxTrims {
-		if size.bytes <= maxBytes || size.entries == 0 {
-			return nil
-		}
-		average := float64(size.bytes) / float64(size.entries)
-		n := int64(math.Ceil(float64(size.bytes-maxBytes) / max(average, entrySize)))
-		n = max(min(n, most), least)
-		removed, err := trim(max(size.entries-n, 1))
-		if err != nil || removed == 0 && n >= maxNodeEntries {
+		size, err := measureStream(ctx, client, l.Key)
+		if err != nil || size.bytes <= l.MaxBytes || size.entries == 0 {
 			return err
 		}
-		if removed == 0 {
-			least = n + firstTrim
-			continue
+		excess, n := size.bytes-l.MaxBytes, int64(0)
+		if l.IsExact || size.hasLarge() {
+			n, err = countOldest(ctx, client, l.Key, excess)
+		} else {
+			n = min(int64(math.Ceil(float64(excess)/float64(size.bytes)*float64(size.entries))), most)
 		}
-		before := size.bytes
-		if size, err = measureStream(ctx, client, key); err != nil {
+		if err != nil {
 			return err
 		}
-		least, most, entrySize = 1, removed*trimGrowth, float64(before-size.bytes)/float64(removed)
+		n = max(n, least)
+		removed, err := l.Trim(max(size.entries-n, 1))
+		switch {
+		case err != nil || removed == 0 && n >= maxNodeEntries:
+			return err
+		case removed == 0:
+			least = n + firstTrim // less than a node
+		default:
+			least, most = 1, removed*trimGrowth
+		}
 	}
 	return nil
+}
+
+// streamSize is the size of a stream. nodes is 0 if the server does not report it.
+type streamSize struct{ bytes, entries, nodes int64 }
+
+// hasLarge reports whether more than an eighth of a stream may consist of large entries, which have a node each.
+func (s streamSize) hasLarge() bool { return s.nodes == 0 || s.bytes-s.nodes*smallNode > s.bytes/8 }
+
+// measureStream returns the size of a stream, 0 of a missing one.
+func measureStream(ctx context.Context, client redis.UniversalClient, key string) (s streamSize, err error) {
+	s.bytes, err = client.MemoryUsage(ctx, key, streamSamples).Result()
+	if err != nil && strings.HasPrefix(err.Error(), "ERR syntax") { // the server of memory: takes no samples
+		s.bytes, err = client.MemoryUsage(ctx, key).Result()
+	}
+	if errors.Is(err, redis.Nil) {
+		return s, nil
+	}
+	if err == nil {
+		var info StreamInfo
+		info, err = ReadStreamInfo(ctx, client, key)
+		s.entries, s.nodes = info.Length, info.Nodes
+	}
+	return s, WrapError("measure a stream", err)
+}
+
+// countOldest returns how many of the oldest entries of a stream have a number of bytes together, or the first 64 MiB.
+func countOldest(ctx context.Context, client redis.UniversalClient, key string, bytes int64) (n int64, err error) {
+	bytes = min(bytes, maxCounted)
+	for first := "-"; bytes > 0 && first != ""; {
+		reply, err := countOldestScript.Run(ctx, client, []string{key}, first, min(bytes, countBytes), countEntries).Slice()
+		if err != nil {
+			return 0, WrapError("count the oldest entries of a stream", err)
+		}
+		if len(reply) != 3 {
+			return 0, ErrUnexpectedReply
+		}
+		count, _ := reply[0].(int64)
+		size, _ := reply[1].(int64)
+		first, _ = reply[2].(string)
+		n, bytes = n+count, bytes-size
+		if count == 0 {
+			break
+		}
+	}
+	return n, nil
 }
 
 // StreamTrimmer removes the oldest entries of a stream that exceeds a number of entries or bytes. It may be used concurrently.
@@ -94,9 +162,9 @@ func (t *StreamTrimmer) Trim(ctx context.Context, entries, size int) {
 	}
 	err := client.XTrimMaxLenApprox(ctx, t.key, t.maxLen, 0).Err()
 	if err == nil {
-		err = TrimToBytes(ctx, client, t.key, maxBytes, func(maxLen int64) (int64, error) {
+		err = TrimToBytes(ctx, client, ByteLimit{Key: t.key, MaxBytes: maxBytes, Trim: func(maxLen int64) (int64, error) {
 			return client.XTrimMaxLen(ctx, t.key, maxLen).Result()
-		})
+		}})
 	}
 	if err != nil {
 		t.untrimmed.Store(trimInterval)

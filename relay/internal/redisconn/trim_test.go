@@ -25,11 +25,12 @@ func TestTrimToBytes(t *testing.T) {
 		return sizes
 	}
 	for name, sizes := range map[string][]int{
-		"small":       repeat(small, 100_000),
-		"large":       repeat(large, 60),
-		"large first": append(repeat(large, 36), repeat(small, 20_000)...),
-		"small first": append(repeat(small, 20_000), repeat(large, 45)...),
-		"alternating": append(append(append(repeat(large, 20), repeat(small, 10_000)...), repeat(large, 20)...), repeat(small, 10_000)...),
+		"small":         repeat(small, 100_000),
+		"large":         repeat(large, 60),
+		"large first":   append(repeat(large, 36), repeat(small, 20_000)...),
+		"small first":   append(repeat(small, 20_000), repeat(large, 45)...),
+		"large between": append(append(repeat(small, 3000), repeat(large, 45)...), repeat(small, 5000)...),
+		"alternating":   append(append(append(repeat(large, 20), repeat(small, 10_000)...), repeat(large, 20)...), repeat(small, 10_000)...),
 	} {
 		for mode, trim := range map[string]func(c *Conn, maxLen int64) (int64, error){
 			"exact": func(c *Conn, maxLen int64) (int64, error) {
@@ -55,9 +56,11 @@ func TestTrimToBytes(t *testing.T) {
 					}
 				}
 				calls := 0
-				err := TrimToBytes(t.Context(), c.Commands(), "stream", maxBytes, func(maxLen int64) (int64, error) {
-					calls++
-					return trim(c, maxLen)
+				err := TrimToBytes(t.Context(), c.Commands(), ByteLimit{
+					Key: "stream", MaxBytes: maxBytes, IsExact: mode == "exact", Trim: func(maxLen int64) (int64, error) {
+						calls++
+						return trim(c, maxLen)
+					},
 				})
 				size, measureErr := measureStream(t.Context(), c.Commands(), "stream")
 				if err != nil || measureErr != nil {

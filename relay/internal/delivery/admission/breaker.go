@@ -240,7 +240,7 @@ func (b *breaker) allowPostponing() {
 
 // recordAttempt processes the end of an attempt of an account. counts is false for an attempt that was aborted.
 func (b *breaker) recordAttempt(account Account, kind attemptKind, counts bool, err error) {
-	failed := counts && IndicatesOutage(err)
+	failed := counts && (IndicatesOutage(err) || rejectsSink(err))
 	b.mu.Lock()
 	wasOpen := b.isOpen
 	switch kind {
@@ -357,8 +357,14 @@ func (b *breaker) probeNow() {
 	}
 }
 
-// IndicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken, overloaded or
-// misconfigured, such as a redirect. Any other response shows that it works, because it may concern one event only.
+// rejectsSink reports whether an error says that the URL or the credentials of the sink are wrong.
+func rejectsSink(err error) bool {
+	var response *relay.ResponseError
+	return errors.As(err, &response) && (response.Status == http.StatusUnauthorized || response.Status/100 == 3)
+}
+
+// IndicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken or
+// overloaded. Any other response shows that it works.
 func IndicatesOutage(err error) bool {
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry {
 		return false
@@ -367,10 +373,6 @@ func IndicatesOutage(err error) bool {
 	if !errors.As(err, &response) {
 		return true
 	}
-	switch status := response.Status; status {
-	case 0, http.StatusUnauthorized, http.StatusTooManyRequests: // credentials are those of the sink
-		return true
-	default:
-		return status >= http.StatusInternalServerError || status >= 300 && status < 400
-	}
+	status := response.Status
+	return status == 0 || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
 }

@@ -120,6 +120,20 @@ func TestBreaker_ProbeNow(t *testing.T) {
 	}
 }
 
+// A destination that redirects, or rejects the credentials of the sink, does so for all events.
+func TestBreaker_OpensForWrongSink(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[int]bool{307: true, 401: true, 403: false, 404: false} {
+		b := newBreaker(time.Now)
+		for range FailureThreshold {
+			b.recordAttempt(Account{}, ordinaryAttempt, true, &relay.ResponseError{Status: status})
+		}
+		if got := !b.nextProbeAt().IsZero(); got != want {
+			t.Errorf("status %d: open %t, want %t", status, got, want)
+		}
+	}
+}
+
 func TestIndicatesOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -131,9 +145,6 @@ func TestIndicatesOutage(t *testing.T) {
 		{context.DeadlineExceeded, true},
 		{fmt.Errorf("deliver: %w", &relay.ResponseError{Status: 503}), true},
 		{relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Second), true},
-		{&relay.ResponseError{Status: 307}, true},
-		{&relay.ResponseError{Status: 401}, true},
-		{&relay.ResponseError{Status: 403}, false},
 		{&relay.ResponseError{Status: 404}, false},
 		{&relay.ResponseError{Status: 1}, false}, // the exit status of a command
 		{relay.Permanent(&relay.ResponseError{Status: 400}), false},
