@@ -35,3 +35,29 @@ func TestCrashBudget(t *testing.T) {
 		t.Error("one crash must be left after a revival, and no more")
 	}
 }
+
+// The first call after a plugin was given up disables its sink. Calls after that start it again, because the sink was resumed, but not
+// those that were about to begin.
+func TestGiveUp_DecideCall(t *testing.T) {
+	t.Parallel()
+	at := time.Unix(1_800_000_000, 0)
+	after := func(d time.Duration) time.Time { return at.Add(d) }
+	for name, c := range map[string]struct {
+		isTold     bool
+		began, now time.Time
+		mustTell   bool
+		next       time.Time
+	}{
+		"waits for it":       {true, after(-time.Second), after(0), true, time.Time{}},
+		"first":              {false, after(time.Second), after(4 * time.Second), true, time.Time{}},
+		"first, much later":  {false, after(time.Minute), after(time.Minute), false, time.Time{}},
+		"second, at once":    {true, after(0), after(time.Millisecond), false, after(retryAfterGiveUp)},
+		"second, after that": {true, after(2 * time.Second), after(2 * time.Second), false, time.Time{}},
+	} {
+		g := giveUp{at, c.isTold}
+		mustTell, next := g.decideCall(c.began, c.now)
+		if mustTell != c.mustTell || !next.Equal(c.next) || g.isTold != (c.isTold || c.mustTell) {
+			t.Errorf("%s: got %t, %v, told %t, want %t, %v", name, mustTell, next, g.isTold, c.mustTell, c.next)
+		}
+	}
+}

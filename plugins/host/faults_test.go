@@ -215,12 +215,11 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	if r.count(EventExited) != 4 || r.count(EventGaveUp) != 1 || r.Status().State != StateGaveUp {
 		t.Errorf("events %v, %+v", r.events, r.Status())
 	}
-	wants(t, r.deliver("b", 1, "ok", time.Minute), relay.OutcomeRetry, "not running")
 	r.mu.Lock()
 	r.events = map[Event]int{}
 	r.mu.Unlock()
 	r.Host.mu.Lock()
-	r.gaveUp = time.Now().Add(-retryAfterGiveUp)
+	r.gaveUp.at = time.Now().Add(-retryAfterGiveUp)
 	r.Host.mu.Unlock()
 	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeGone)
 	if n := r.count(EventExited); n != 2 {

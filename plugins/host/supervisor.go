@@ -42,9 +42,32 @@ func (s Status) restartsSoon(now time.Time) bool {
 	return errors.As(s.Reason, &ended) && s.Next.Sub(now) < time.Second
 }
 
-// retryAfterGiveUp is the time during which a given-up plugin is not started again, because deliveries may still begin until its
-// sink is disabled.
-const retryAfterGiveUp = time.Second
+const (
+	// reportGiveUp is the time in which the first delivery after a plugin was given up does not start it again, but disables its
+	// sink.
+	reportGiveUp = 5 * time.Second
+	// retryAfterGiveUp is the time in which further ones do not start it, because they may begin until the sink is disabled.
+	retryAfterGiveUp = time.Second
+)
+
+// giveUp is the time at which a plugin was given up. isTold means that a caller knows it.
+type giveUp struct {
+	at     time.Time
+	isTold bool
+}
+
+// decideCall decides about a call that began at a time: it must be told that the plugin was given up, must wait until next, or, if
+// next is zero, starts the plugin again.
+func (g *giveUp) decideCall(began, now time.Time) (mustTell bool, next time.Time) {
+	if began.Before(g.at) || !g.isTold && now.Sub(g.at) < reportGiveUp {
+		g.isTold = true
+		return true, time.Time{}
+	}
+	if next = g.at.Add(retryAfterGiveUp); g.isTold && now.Before(next) {
+		return false, next
+	}
+	return false, time.Time{}
+}
 
 var errClosed = errors.New("the plugin was stopped")
 
@@ -58,7 +81,7 @@ type supervisor struct {
 	mu      sync.Mutex
 	started bool
 	status  Status
-	gaveUp  time.Time
+	gaveUp  giveUp
 	current *pluginSession
 	changed chan struct{} // closed and replaced when the state changes
 	restart chan struct{} // contains a value if a given-up plugin must be started
@@ -101,8 +124,8 @@ func (sv *supervisor) Status() Status {
 }
 
 // currentSession returns the running plugin. It waits for one that is starting or will restart shortly, and fails at
-// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often during the call. A later call starts
-// it again, because its sink was resumed.
+// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often. Later calls start it again, because
+// its sink was resumed.
 func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("wait for the plugin: %w", context.Cause(ctx))
@@ -111,7 +134,11 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 	began := time.Now()
 	for {
 		sv.mu.Lock()
-		status, current, changed, gaveUp := sv.status, sv.current, sv.changed, sv.gaveUp
+		status, current, changed := sv.status, sv.current, sv.changed
+		var mustTell bool
+		if status.State == StateGaveUp {
+			mustTell, status.Next = sv.gaveUp.decideCall(began, time.Now())
+		}
 		sv.mu.Unlock()
 		switch status.State {
 		case StateRunning:
@@ -124,11 +151,10 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 			}
 			return nil, &notRunningError{status}
 		case StateGaveUp:
-			if began.Before(gaveUp) {
+			if mustTell {
 				return nil, &gaveUpError{status.Reason}
 			}
-			if next := gaveUp.Add(retryAfterGiveUp); time.Now().Before(next) {
-				status.Next = next
+			if !status.Next.IsZero() {
 				return nil, &notRunningError{status}
 			}
 			select {
@@ -196,7 +222,7 @@ func (sv *supervisor) set(s Status, current *pluginSession) {
 func (sv *supervisor) setLocked(s Status, current *pluginSession) {
 	sv.status, sv.current = s, current
 	if s.State == StateGaveUp {
-		sv.gaveUp = time.Now()
+		sv.gaveUp = giveUp{at: time.Now()}
 	}
 	switch s.State {
 	case StateRunning: // the session reports its own

@@ -35,7 +35,7 @@ const (
 	// one call of Trim, in bytes.
 	countBytes   = 1 << 20
 	countEntries = 500
-	maxCounted   = 64 << 20
+	maxCounted   = 16 << 20
 )
 
 //go:embed scripts/count_oldest.lua
@@ -58,7 +58,7 @@ type ByteLimit struct {
 // TrimToBytes trims a stream until it needs at most a number of bytes, or until Trim removes nothing. Entries may differ in size by
 // far, so it reads the oldest ones to count how many must be removed.
 func TrimToBytes(ctx context.Context, client redis.UniversalClient, l ByteLimit) error {
-	least, most := int64(1), int64(firstTrim)
+	most := int64(firstTrim)
 	for range maxTrims {
 		size, err := measureStream(ctx, client, l.Key)
 		if err != nil || size.bytes <= l.MaxBytes || size.entries == 0 {
@@ -73,16 +73,15 @@ func TrimToBytes(ctx context.Context, client redis.UniversalClient, l ByteLimit)
 		if err != nil {
 			return err
 		}
-		n = max(n, least)
 		removed, err := l.Trim(max(size.entries-n, 1))
-		switch {
-		case err != nil || removed == 0 && n >= maxNodeEntries:
-			return err
-		case removed == 0:
-			least = n + firstTrim // less than a node
-		default:
-			least, most = 1, removed*trimGrowth
+		for err == nil && removed == 0 && n < maxNodeEntries { // n is less than a node
+			n += firstTrim
+			removed, err = l.Trim(max(size.entries-n, 1))
 		}
+		if err != nil || removed == 0 {
+			return err
+		}
+		most = removed * trimGrowth
 	}
 	return nil
 }
@@ -110,7 +109,8 @@ func measureStream(ctx context.Context, client redis.UniversalClient, key string
 	return s, WrapError("measure a stream", err)
 }
 
-// countOldest returns how many of the oldest entries of a stream have a number of bytes together, or the first 64 MiB.
+// countOldest returns how many of the oldest entries of a stream need a number of bytes together, or the first
+// 16 MiB. Their sizes are upper bounds.
 func countOldest(ctx context.Context, client redis.UniversalClient, key string, bytes int64) (n int64, err error) {
 	bytes = min(bytes, maxCounted)
 	for first := "-"; bytes > 0 && first != ""; {
