@@ -36,8 +36,8 @@ func TestCrashBudget(t *testing.T) {
 	}
 }
 
-// The first call after a plugin was given up disables its sink. Calls after that start it again, because the sink was resumed, but not
-// those that were about to begin.
+// The first call after a plugin was given up disables its sink. Calls that begin more than a second later start it again, because the
+// sink was resumed.
 func TestGiveUp_DecideCall(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_800_000_000, 0)

@@ -56,8 +56,8 @@ type giveUp struct {
 	isTold bool
 }
 
-// decideCall decides about a call that began at a time: it must be told that the plugin was given up, must wait until next, or, if
-// next is zero, starts the plugin again.
+// decideCall returns what a call does that began at a time. If mustTell is true, it returns a [gaveUpError]. Otherwise it must not
+// start the plugin before next, which may be zero.
 func (g *giveUp) decideCall(began, now time.Time) (mustTell bool, next time.Time) {
 	if began.Before(g.at) || !g.isTold && now.Sub(g.at) < reportGiveUp {
 		g.isTold = true

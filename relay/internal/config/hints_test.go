@@ -156,7 +156,7 @@ func TestLoad_UnknownKeyOfUnknownSinkType(t *testing.T) {
 // People nest the settings of a sink below its type, as other programs do.
 func TestLoad_SinkTypeAsKey(t *testing.T) {
 	_, err := config.Load(writeConfig(t, keys+"sinks: {a: {webhook: {url: https://example.com}}}\n"), nil, shippedKinds())
-	want := "sinks.a.webhook: unknown key; it is a type of sinks; write its settings beside type: webhook"
+	want := "sinks.a.webhook: unknown key; it is the type of a sink; add type: webhook, and move these settings one level up"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -12,7 +12,7 @@ func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 	hint, home := yamldoc.DidYouMean(e.Key, n.names()), c.sectionOf(c.root, e.Key, "")
 	switch {
 	case n.types[e.Key] != nil:
-		hint = "it is a type of sinks; write its settings beside type: " + e.Key
+		hint = "it is the type of a sink; add type: " + e.Key + ", and move these settings one level up"
 	case hint != "":
 	case e.Value.Shape == yamldoc.Null:
 		c.reportRest(e, path)

@@ -127,8 +127,12 @@ func TestPublish_RepeatWithSameKey(t *testing.T) {
 	if _, err := pub.Publish(t.Context(), other); err != nil {
 		t.Errorf("same key in another hub: got %v", err)
 	}
-	if n := len(logOf(t, b)); n != 4 {
-		t.Errorf("%d are stored, want 4", n)
+	other.Hub, other.Account, other.Owner = "h", "b", "account b"
+	if _, err := pub.Publish(t.Context(), other); err != nil {
+		t.Errorf("same key of an external API key with this name in another account: got %v", err)
+	}
+	if n := len(logOf(t, b)); n != 5 {
+		t.Errorf("%d are stored, want 5", n)
 	}
 }
 

@@ -82,7 +82,7 @@ func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 		return a.tokenError(r, consumeErr)
 	}
 	a.recordAction(r, audit.Entry{
-		Actor: keyActor(grant.KeyName), Owner: grant.Owner(), Action: audit.ActionRevokeToken,
+		Actor: keyActor(grant.KeyName), AccountID: grant.Account, Owner: grant.Owner(), Action: audit.ActionRevokeToken,
 	}, nil)
 	w.WriteHeader(http.StatusNoContent)
 	return nil

@@ -234,7 +234,7 @@ func (s *Store) DropOldest(ctx context.Context, sink string, partition int, maxL
 	return dropped, err
 }
 
-// pendingSize is the memory of an entry in the list of those that a consumer has read, in bytes.
+// pendingSize is the memory of an entry in the list of pending entries, in bytes.
 const pendingSize = 600
 
 // DropOldestBytes is DropOldest until the entries of the queue need at most maxBytes of memory.

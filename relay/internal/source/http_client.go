@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// maxTokenHeader is the maximum size of the header of a response to a token request, with those of 1xx responses before it.
+// maxTokenHeader is the maximum size of the headers of a response to a token request, including 1xx responses, in bytes.
 const maxTokenHeader = 64 << 10
 
 // NewHTTPClient returns an HTTP client that trusts the certificates in caFile, or the ones of the system if caFile is

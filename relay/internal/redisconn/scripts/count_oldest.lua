@@ -1,5 +1,5 @@
--- Count the oldest entries of a stream that need a number of bytes together. Their sizes are upper bounds, so that fewer than
--- needed are counted. It reads few entries at a time, because large ones may follow small ones.
+-- Count the oldest entries of a stream that need a number of bytes together. It overestimates their sizes, and counts
+-- fewer than needed. It reads few entries at a time, because large ones may follow small ones.
 -- KEYS: stream. ARGV: first ID, number of bytes, maximum number of entries.
 -- Returns the number of entries, their bytes, and the first ID after them, or '' at the end.
 local first, bytes, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
