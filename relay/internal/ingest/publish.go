@@ -25,8 +25,8 @@ type Log interface {
 
 // Publication is a request to publish.
 type Publication struct {
-	// KeyName is the name of the API key. Idempotency keys belong to it and to Owner, because external keys of several accounts may
-	// have the same name.
+	// KeyName is the name of the API key. Idempotency keys belong to it and to the account, because external keys of several accounts
+	// may have the same name.
 	KeyName string
 	// Owner is the name under which storage is limited: see [auth.Key.Owner].
 	Owner string
@@ -168,7 +168,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 		Hub: p.Hub, Notifications: ns, Publisher: eventlog.Publisher{Kind: eventlog.PublishedByKey, Name: p.KeyName},
 	}
 	if p.IdempotencyKey != "" {
-		a.Key = eventlog.HashScopedKey(p.KeyName, p.Owner, p.Hub, p.IdempotencyKey)
+		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Client = clientOf(p)
 		a.Digest = requestDigest(p)
 	}
