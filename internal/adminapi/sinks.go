@@ -35,8 +35,8 @@ type Sink struct {
 	// MissingOn are the other nodes whose configuration does not have the sink, as of a few seconds ago. While such a node
 	// dispatches the log, the sink gets no new events.
 	MissingOn []string `json:"missing_on,omitempty"`
-	// FailedOn are the other nodes on which the sink has had the state failed for 15 s, as of a few seconds ago. They leave its deliveries to
-	// nodes on which it works.
+	// FailedOn are the other nodes on which the sink has had the state failed for 15 s, as of a few seconds ago. They leave its
+	// deliveries to nodes on which it works.
 	FailedOn []string  `json:"failed_on,omitempty"`
 	State    SinkState `json:"state"`
 	Reason   string    `json:"reason,omitempty"`

@@ -1,6 +1,8 @@
 package host
 
 import (
+	"errors"
+	"reflect"
 	"testing"
 	"time"
 )
@@ -36,28 +38,27 @@ func TestCrashBudget(t *testing.T) {
 	}
 }
 
-// The first call after a plugin was given up disables its sink. Calls that begin more than a second later start it again, because the
-// sink was resumed.
-func TestGiveUp_DecideCall(t *testing.T) {
+// The first call after a plugin was given up gets an error, which disables its sink. Calls that begin more than a second later start
+// it again, because the sink was resumed.
+func TestGiveUp_CheckCall(t *testing.T) {
 	t.Parallel()
 	at := time.Unix(1_800_000_000, 0)
-	after := func(d time.Duration) time.Time { return at.Add(d) }
+	cause := errors.New("crashed")
 	for name, c := range map[string]struct {
-		isTold     bool
-		began, now time.Time
-		mustTell   bool
-		next       time.Time
+		isReported bool
+		began, now time.Duration // after at
+		want       error
 	}{
-		"waits for it":       {true, after(-time.Second), after(0), true, time.Time{}},
-		"first":              {false, after(time.Second), after(4 * time.Second), true, time.Time{}},
-		"first, much later":  {false, after(time.Minute), after(time.Minute), false, time.Time{}},
-		"second, at once":    {true, after(0), after(time.Millisecond), false, after(retryAfterGiveUp)},
-		"second, after that": {true, after(2 * time.Second), after(2 * time.Second), false, time.Time{}},
+		"in progress":          {true, -time.Second, 0, &gaveUpError{cause}},
+		"first":                {false, time.Second, 4 * time.Second, &gaveUpError{cause}},
+		"first, much later":    {false, time.Minute, time.Minute, nil},
+		"second, at once":      {true, 0, time.Millisecond, &notRunningError{Status{Reason: cause, Next: at.Add(retryAfterGiveUp)}}},
+		"second, after resume": {true, 2 * time.Second, 2 * time.Second, nil},
 	} {
-		g := giveUp{at, c.isTold}
-		mustTell, next := g.decideCall(c.began, c.now)
-		if mustTell != c.mustTell || !next.Equal(c.next) || g.isTold != (c.isTold || c.mustTell) {
-			t.Errorf("%s: got %t, %v, told %t, want %t, %v", name, mustTell, next, g.isTold, c.mustTell, c.next)
+		g := giveUp{at, c.isReported}
+		got := g.checkCall(Status{Reason: cause}, at.Add(c.began), at.Add(c.now))
+		if !reflect.DeepEqual(got, c.want) || name == "first" && !g.isReported {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -230,7 +230,7 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	}
 }
 
-// The exits of a plugin that works on other nodes do not count when it has been repaired here.
+// The exits of a plugin that works on other nodes no longer count after it was repaired on this node.
 func TestHost_ForgetsCrashesBeforeRepair(t *testing.T) {
 	t.Parallel()
 	repaired := filepath.Join(t.TempDir(), "repaired")
@@ -258,7 +258,8 @@ func TestHost_ForgetsCrashesBeforeRepair(t *testing.T) {
 	}
 }
 
-// A plugin that exits before it is ready is not given up while it works on other nodes, because this would disable the sink for them.
+// A plugin that exits before it is ready is not given up while it works on other nodes, because this would disable the sink
+// for them.
 func TestHost_KeepsStartingWhileOthersWork(t *testing.T) {
 	t.Parallel()
 	var works atomic.Bool

@@ -43,30 +43,29 @@ func (s Status) restartsSoon(now time.Time) bool {
 }
 
 const (
-	// reportGiveUp is the time in which the first delivery after a plugin was given up does not start it again, but disables its
-	// sink.
+	// reportGiveUp is the time after a plugin was given up in which the first call gets an error instead of starting it again, so its
+	// sink is disabled.
 	reportGiveUp = 5 * time.Second
-	// retryAfterGiveUp is the time in which further ones do not start it, because they may begin until the sink is disabled.
+	// retryAfterGiveUp is the time in which further calls do not start it, because some begin before the sink is disabled.
 	retryAfterGiveUp = time.Second
 )
 
-// giveUp is the time at which a plugin was given up. isTold means that a caller knows it.
+// giveUp is the time at which a plugin was given up. isReported means that a call got a [gaveUpError].
 type giveUp struct {
-	at     time.Time
-	isTold bool
+	at         time.Time
+	isReported bool
 }
 
-// decideCall returns what a call does that began at a time. If mustTell is true, it returns a [gaveUpError]. Otherwise it must not
-// start the plugin before next, which may be zero.
-func (g *giveUp) decideCall(began, now time.Time) (mustTell bool, next time.Time) {
-	if began.Before(g.at) || !g.isTold && now.Sub(g.at) < reportGiveUp {
-		g.isTold = true
-		return true, time.Time{}
+// checkCall returns the error of a call that began at a time, or nil if the call must start the plugin again.
+func (g *giveUp) checkCall(s Status, began, now time.Time) error {
+	if began.Before(g.at) || !g.isReported && now.Sub(g.at) < reportGiveUp {
+		g.isReported = true
+		return &gaveUpError{s.Reason}
 	}
-	if next = g.at.Add(retryAfterGiveUp); g.isTold && now.Before(next) {
-		return false, next
+	if s.Next = g.at.Add(retryAfterGiveUp); now.Before(s.Next) {
+		return &notRunningError{s}
 	}
-	return false, time.Time{}
+	return nil
 }
 
 var errClosed = errors.New("the plugin was stopped")
@@ -124,8 +123,8 @@ func (sv *supervisor) Status() Status {
 }
 
 // currentSession returns the running plugin. It waits for one that is starting or will restart shortly, and fails at
-// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often. Later calls start it again, because
-// its sink was resumed.
+// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often. Later calls start it again,
+// because its sink was resumed.
 func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
 	if ctx.Err() != nil {
 		return nil, fmt.Errorf("wait for the plugin: %w", context.Cause(ctx))
@@ -135,9 +134,9 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 	for {
 		sv.mu.Lock()
 		status, current, changed := sv.status, sv.current, sv.changed
-		var mustTell bool
+		var gaveUp error
 		if status.State == StateGaveUp {
-			mustTell, status.Next = sv.gaveUp.decideCall(began, time.Now())
+			gaveUp = sv.gaveUp.checkCall(status, began, time.Now())
 		}
 		sv.mu.Unlock()
 		switch status.State {
@@ -151,11 +150,8 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 			}
 			return nil, &notRunningError{status}
 		case StateGaveUp:
-			if mustTell {
-				return nil, &gaveUpError{status.Reason}
-			}
-			if !status.Next.IsZero() {
-				return nil, &notRunningError{status}
+			if gaveUp != nil {
+				return nil, gaveUp
 			}
 			select {
 			case sv.restart <- struct{}{}:

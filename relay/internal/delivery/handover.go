@@ -97,7 +97,8 @@ func (s *Service) ActiveSinks() []string {
 // ActiveSinksChanged returns a channel that has an element after [Service.ActiveSinks] has changed. It is for one receiver.
 func (s *Service) ActiveSinksChanged() <-chan struct{} { return s.handovers.changed }
 
-// failedAfter is the time after which other nodes learn that a sink has failed on this node. Restarts of plugins usually take less.
+// failedAfter is the time after which other nodes learn that a sink has failed on this node. Restarts of plugins usually take
+// less.
 const failedAfter = 15 * time.Second
 
 // FailedSinks returns the names of the sinks that have had the state failed on this node for [failedAfter].

@@ -72,7 +72,7 @@ type Dispatcher struct {
 	mustCount         bool           // one of them must be counted
 	mustCountNow      bool           // before the next entry is enqueued
 	sizes             []int64        // by sink: about an upper bound of the memory of its queue and scheduled retries
-	unchecked         []int64        // by sink: bytes that were copied to its queue since limitBytes
+	unchecked         []int64        // by sink: bytes that were copied to its queue since limitBytes measured it
 	nextSpaceCheck    time.Time
 	nextStuckCheck    time.Time
 	spaceInterval     time.Duration // from a queue that becomes full to the next space check

@@ -112,14 +112,15 @@ func (d *Dispatcher) countCopy(sink int, size int64) {
 	d.unchecked[sink] += size
 }
 
-// limitBytes drops the oldest entries of a sink whose queue needs more than its BacklogBytes, and counts them.
+// limitBytes drops the oldest entries of a sink whose queue needs more than its BacklogBytes, and counts them. It measures the queue
+// only after many bytes were copied to it.
 func (d *Dispatcher) limitBytes(ctx context.Context, sink int) error {
-	d.unchecked[sink] = 0
-	limit := d.matcher.Sinks()[sink].BacklogBytes
-	if limit == 0 {
+	limit := partitionShare(d.matcher.Sinks()[sink].BacklogBytes, d.opts.Partitions)
+	if limit == 0 || d.unchecked[sink] < limit/checkShare {
 		return nil
 	}
-	n, err := d.opts.Queues.DropOldestBytes(ctx, d.sinks[sink], d.opts.Partition, partitionShare(limit, d.opts.Partitions))
+	d.unchecked[sink] = 0
+	n, err := d.opts.Queues.DropOldestBytes(ctx, d.sinks[sink], d.opts.Partition, limit)
 	d.recordDropped(sink, n)
 	return err
 }
@@ -138,10 +139,8 @@ func (d *Dispatcher) limitAllQueues(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for i := range d.sinks {
-		if err := d.limitBytes(ctx, i); err != nil {
-			return err
-		}
+	for i := range d.unchecked {
+		d.unchecked[i] = unknownSize
 	}
 	return d.limitQueues(ctx, lengths)
 }
@@ -149,11 +148,8 @@ func (d *Dispatcher) limitAllQueues(ctx context.Context) error {
 // limitQueues drops the oldest entries of the sinks whose queues are larger than their backlogs, and counts them.
 func (d *Dispatcher) limitQueues(ctx context.Context, lengths []int64) error {
 	for i, n := range lengths {
-		limit := partitionShare(d.matcher.Sinks()[i].BacklogBytes, d.opts.Partitions)
-		if limit > 0 && d.unchecked[i] >= limit/checkShare {
-			if err := d.limitBytes(ctx, i); err != nil {
-				return err
-			}
+		if err := d.limitBytes(ctx, i); err != nil {
+			return err
 		}
 		if d.backlogs[i] == 0 || n <= d.backlogs[i] {
 			continue

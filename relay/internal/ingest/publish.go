@@ -25,8 +25,8 @@ type Log interface {
 
 // Publication is a request to publish.
 type Publication struct {
-	// KeyName is the name of the API key. Idempotency keys belong to it and to the account, because external keys of several accounts
-	// may have the same name.
+	// KeyName is the name of the API key. Idempotency keys belong to it and to the account, because external keys of several
+	// accounts may have the same name.
 	KeyName string
 	// Owner is the name under which storage is limited: see [auth.Key.Owner].
 	Owner string

@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -70,6 +71,17 @@ func TestDropOldest(t *testing.T) {
 	})
 }
 
+// fillQueue appends up to 10,000 notifications to the log and copies them to the queue of a sink.
+func fillQueue(t *testing.T, b *testStores, sink string, list []relay.Notification) {
+	t.Helper()
+	for part := range slices.Chunk(list, 1000) {
+		mustAppend(t, b, part...)
+	}
+	if r := enqueueAll(t, b, "", "0-0", 0, sink); !r.Committed {
+		t.Fatal(r)
+	}
+}
+
 // Small events displace as many of the older large ones as needed, not all of them.
 func TestDropOldestBytes_KeepsWhatFits(t *testing.T) {
 	t.Parallel()
@@ -82,12 +94,7 @@ func TestDropOldestBytes_KeepsWhatFits(t *testing.T) {
 	for i := range large {
 		list[i].Data = []byte(`{"pad":"` + strings.Repeat("x", 20_000) + `"}`)
 	}
-	for part := range slices.Chunk(list, 1000) {
-		mustAppend(t, b, part...)
-	}
-	if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed {
-		t.Fatal(r)
-	}
+	fillQueue(t, b, "a", list)
 	key := Key(b.Keys(), "a", 0)
 	before := b.Commands().MemoryUsage(t.Context(), key, 0).Val()
 	dropped, err := b.DropOldestBytes(t.Context(), "a", 0, maxBytes)
@@ -108,10 +115,7 @@ func TestDropOldestBytes_IgnoresPending(t *testing.T) {
 		read     = 600
 		maxBytes = 64 << 10
 	)
-	mustAppend(t, b, notifications("h", 1, read+200)...)
-	if r := enqueueAll(t, b, "", "0-0", 0, "a"); !r.Committed {
-		t.Fatal(r)
-	}
+	fillQueue(t, b, "a", notifications("h", 1, read+200))
 	readEntries(t, b, "a", read)
 	if used := b.Commands().MemoryUsage(t.Context(), Key(b.Keys(), "a", 0), 0).Val(); used < 4*maxBytes {
 		t.Fatalf("the queue needs %d bytes, want more", used)
@@ -140,21 +144,21 @@ func TestCountAccounts_LimitsScripts(t *testing.T) {
 			}
 		}
 	}
-	add(countPage, 100)
+	add(redisconn.MaxScanEntries, 100)
 	add(20, 200_000)
 	parts, next := []int64{}, "-"
 	for next != "" {
 		counts := make(map[string]int64)
 		var err error
-		if next, err = b.countAccountsFrom(t.Context(), queue, next, countPage, counts); err != nil {
+		if next, err = b.countAccountsFrom(t.Context(), queue, next, redisconn.MaxScanEntries, counts); err != nil {
 			t.Fatal(err)
 		}
 		parts = append(parts, counts["x"])
 	}
-	if want := []int64{countPage, 8, 8, 4}; !slices.Equal(parts, want) {
+	if want := []int64{redisconn.MaxScanEntries, 8, 8, 4}; !slices.Equal(parts, want) {
 		t.Errorf("got parts of %v entries, want %v", parts, want)
 	}
-	if counts, err := b.CountAccounts(t.Context(), "a", 0); err != nil || counts["x"] != countPage+20 {
+	if counts, err := b.CountAccounts(t.Context(), "a", 0); err != nil || counts["x"] != redisconn.MaxScanEntries+20 {
 		t.Errorf("got %v, %v, want all entries", counts, err)
 	}
 }

@@ -136,19 +136,13 @@ func (s *Store) Sizes(ctx context.Context, partition int, sinks []string) ([]int
 	return redisconn.KeySizes(ctx, s.conn.Commands(), keys)
 }
 
-// countPage and maxScanBytes limit the number and size of the entries that one script reads, so other commands run in between.
-const (
-	countPage    = 500
-	maxScanBytes = 1 << 20
-)
-
 // CountAccounts returns the number of entries of each account in a sink's queue in a partition.
 func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (map[string]int64, error) {
 	counts := make(map[string]int64)
 	key := Key(s.keys, sink, partition)
 	for next := "-"; next != ""; {
 		var err error
-		if next, err = s.countAccountsFrom(ctx, key, next, countPage, counts); err != nil {
+		if next, err = s.countAccountsFrom(ctx, key, next, redisconn.MaxScanEntries, counts); err != nil {
 			return nil, err
 		}
 	}
@@ -159,7 +153,7 @@ func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (
 func (s *Store) countAccountsFrom(
 	ctx context.Context, key, id string, maxEntries int, counts map[string]int64,
 ) (next string, err error) {
-	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, maxEntries, maxScanBytes).Slice()
+	reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, id, maxEntries, redisconn.MaxScanBytes).Slice()
 	if err == nil && len(reply)%2 == 0 {
 		err = redisconn.ErrUnexpectedReply
 	}
@@ -183,7 +177,7 @@ func (s *Store) DropNewest(
 	keys, atMost := []string{Key(s.keys, sink, partition)}, maps.Clone(atMost)
 	var dropped []relay.Notification
 	for last := "+"; last != "" && count > 0; {
-		args := []any{last, countPage, maxScanBytes, count}
+		args := []any{last, redisconn.MaxScanEntries, redisconn.MaxScanBytes, count}
 		for account, n := range atMost {
 			args = append(args, account, n)
 		}

@@ -212,7 +212,7 @@ func TestDropNewest(t *testing.T) {
 		if err := b.Commands().XGroupCreateMkStream(ctx, key, "g", "0").Err(); err != nil {
 			t.Fatal(err)
 		}
-		for i := range 2 * countPage {
+		for i := range 2 * redisconn.MaxScanEntries {
 			account := "a"
 			if i >= 20 {
 				account = "b"
@@ -229,8 +229,8 @@ func TestDropNewest(t *testing.T) {
 		drop(3, map[string]int64{"b": 2, "c": 7}, "999", "998")
 		drop(3, map[string]int64{"a": 9, "b": 1}, "997", "19", "18")
 		drop(9, map[string]int64{"a": 9}, "17", "16", "15") // the others have been read
-		if n, err := b.Commands().XLen(ctx, key).Result(); n != 2*countPage-8 || err != nil {
-			t.Errorf("the queue has %d entries, %v, want %d", n, err, 2*countPage-8)
+		if n, err := b.Commands().XLen(ctx, key).Result(); n != 2*redisconn.MaxScanEntries-8 || err != nil {
+			t.Errorf("the queue has %d entries, %v, want %d", n, err, 2*redisconn.MaxScanEntries-8)
 		}
 	})
 }

@@ -9,8 +9,6 @@ import (
 )
 
 var (
-	//go:embed scripts/scan.lua
-	scanLua string
 	//go:embed scripts/enqueue.lua
 	enqueueSource string
 	//go:embed scripts/drop_oldest.lua
@@ -37,8 +35,8 @@ var (
 	dropScript     = redisconn.NewScript(dropSource)
 
 	dropOldestScript    = redisconn.NewScript(dropOldestSource)
-	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + scanLua + dropNewestSource)
-	countAccountsScript = redisconn.NewScript(scanLua + countAccountsSource)
+	dropNewestScript    = redisconn.NewScript(streamid.CompareLua + redisconn.ScanLua + dropNewestSource)
+	countAccountsScript = redisconn.NewScript(redisconn.ScanLua + countAccountsSource)
 )
 
 // Store contains the queues of all sinks. It may be used concurrently.

@@ -23,40 +23,49 @@ const (
 const (
 	// maxTrims limits the calls of Trim by [TrimToBytes].
 	maxTrims = 100
-	// firstTrim is the maximum number of entries that the first call removes if small ones are estimated. Each further call removes at
-	// most trimGrowth times as many as the last.
+	// firstTrim is the maximum number of entries that the first call removes if the number is estimated. Each further call
+	// removes at most trimGrowth times as many as the previous one.
 	firstTrim  = 16
 	trimGrowth = 8
 	// maxNodeEntries is more than the number of entries in a node of a stream, and smallNode more than the size of a node of several
 	// entries, in bytes, unless Redis is configured otherwise.
 	maxNodeEntries = 128
 	smallNode      = 8 << 10
-	// countBytes and countEntries limit what one script reads, so other commands run in between. maxCounted limits what is read for
-	// one call of Trim, in bytes.
-	countBytes   = 1 << 20
-	countEntries = 500
-	maxCounted   = 16 << 20
+	// maxCounted limits what is read for one call of Trim, in bytes.
+	maxCounted = 16 << 20
 )
 
-//go:embed scripts/count_oldest.lua
-var countOldestSource string
+// MaxScanEntries and MaxScanBytes limit the number and size of the entries that one script reads, so other commands run in between.
+const (
+	MaxScanEntries = 500
+	MaxScanBytes   = 1 << 20
+)
 
-var countOldestScript = NewScript(countOldestSource)
+var (
+	// ScanLua defines the function scan of scripts that read entries of a stream.
+	//
+	//go:embed scripts/scan.lua
+	ScanLua string
+	//go:embed scripts/count_oldest.lua
+	countOldestSource string
+
+	countOldestScript = NewScript(ScanLua + countOldestSource)
+)
 
 // ByteLimit is the limit of a stream in bytes.
 type ByteLimit struct {
 	Key      string
 	MaxBytes int64
-	// IsExact makes [TrimToBytes] read all entries that it removes, which takes Redis about 4 µs for each. Otherwise it estimates the
-	// number of small ones, and may remove more than needed.
+	// IsExact makes [TrimToBytes] read all entries that it removes, which takes Redis about 4 µs for each. Otherwise, if most
+	// entries are small, it estimates how many it must remove, and may remove more than needed.
 	IsExact bool
-	// Trim removes the oldest entries, but keeps maxLen. It may remove only whole nodes of the stream, which have about a hundred entries
-	// if those are small.
+	// Trim removes the oldest entries, but keeps maxLen. It may remove only whole nodes of the stream, which have about a
+	// hundred entries if those are small.
 	Trim func(maxLen int64) (removed int64, err error)
 }
 
-// TrimToBytes trims a stream until it needs at most a number of bytes, or until Trim removes nothing. Entries may differ in size by
-// far, so it reads the oldest ones to count how many must be removed.
+// TrimToBytes trims a stream until it needs at most a number of bytes, or until Trim removes nothing. The sizes of
+// entries may differ widely, so it reads the oldest ones to find how many to remove.
 func TrimToBytes(ctx context.Context, client redis.UniversalClient, l ByteLimit) error {
 	most := int64(firstTrim)
 	for range maxTrims {
@@ -114,7 +123,7 @@ func measureStream(ctx context.Context, client redis.UniversalClient, key string
 func countOldest(ctx context.Context, client redis.UniversalClient, key string, bytes int64) (n int64, err error) {
 	bytes = min(bytes, maxCounted)
 	for first := "-"; bytes > 0 && first != ""; {
-		reply, err := countOldestScript.Run(ctx, client, []string{key}, first, min(bytes, countBytes), countEntries).Slice()
+		reply, err := countOldestScript.Run(ctx, client, []string{key}, first, min(bytes, MaxScanBytes), MaxScanEntries).Slice()
 		if err != nil {
 			return 0, WrapError("count the oldest entries of a stream", err)
 		}

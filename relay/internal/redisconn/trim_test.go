@@ -18,19 +18,14 @@ func TestTrimToBytes(t *testing.T) {
 		maxBytes     = 4 << 20
 	)
 	server := redistest.Start(t)
-	repeat := func(size, n int) (sizes []int) {
-		for range n {
-			sizes = append(sizes, size)
-		}
-		return sizes
-	}
+	of := func(size, n int) []int { return slices.Repeat([]int{size}, n) }
 	for name, sizes := range map[string][]int{
-		"small":         repeat(small, 100_000),
-		"large":         repeat(large, 60),
-		"large first":   append(repeat(large, 36), repeat(small, 20_000)...),
-		"small first":   append(repeat(small, 20_000), repeat(large, 45)...),
-		"large between": append(append(repeat(small, 3000), repeat(large, 45)...), repeat(small, 5000)...),
-		"alternating":   append(append(append(repeat(large, 20), repeat(small, 10_000)...), repeat(large, 20)...), repeat(small, 10_000)...),
+		"small":         of(small, 100_000),
+		"large":         of(large, 60),
+		"large first":   slices.Concat(of(large, 36), of(small, 20_000)),
+		"small first":   slices.Concat(of(small, 20_000), of(large, 45)),
+		"large between": slices.Concat(of(small, 3000), of(large, 45), of(small, 5000)),
+		"alternating":   slices.Concat(of(large, 20), of(small, 10_000), of(large, 20), of(small, 10_000)),
 	} {
 		for mode, trim := range map[string]func(c *Conn, maxLen int64) (int64, error){
 			"exact": func(c *Conn, maxLen int64) (int64, error) {

@@ -55,7 +55,8 @@ once.`,
 				return command.NewUsageError(cmd, errors.New("a selection is required: use --since TIME, --after CURSOR or --id ID"))
 			}
 			err := replaySink(cmd.Context(), std, &f, args[0], request, confirmed)
-			if rejected := (*envelope.Error)(nil); errors.As(err, &rejected) && rejected.Source == "/after" {
+			var rejected *envelope.Error
+			if errors.As(err, &rejected) && rejected.Source == "/after" { // name the flag instead of the member
 				rejected.Detail, rejected.Source = "--"+rejected.Detail, ""
 			}
 			return err
