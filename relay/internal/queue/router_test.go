@@ -72,6 +72,17 @@ func (h *fakeHandler) setEnabled(enabled bool) {
 	close(h.disabled)
 }
 
+func (h *fakeHandler) isDisabled() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	select {
+	case <-h.disabled:
+		return true
+	default:
+		return false
+	}
+}
+
 func (h *fakeHandler) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -204,18 +215,13 @@ func TestRouter_KeepsQueueWhileSinkIsDisabled(t *testing.T) {
 	var once sync.Once
 	h = newHandler("a", func(context.Context, relay.Delivery) error {
 		once.Do(func() { h.setEnabled(false) })
-		h.mu.Lock()
-		disabled := h.disabled
-		h.mu.Unlock()
-		select {
-		case <-disabled:
+		if h.isDisabled() {
 			return errors.New("gone")
-		default:
-			return nil
 		}
+		return nil
 	})
 	r.route(r.subscriber(log), h, log)
-	testkit.WaitFor(t, "the sink to be disabled", func() bool { return h.count() > 0 })
+	testkit.WaitFor(t, "the sink to be disabled", h.isDisabled)
 	if r.queueLength() == 0 {
 		t.Fatal("the queue is empty while the sink is disabled")
 	}
