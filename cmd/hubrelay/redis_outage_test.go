@@ -242,8 +242,12 @@ func TestRedisFull_DeadLetters(t *testing.T) {
 	var ids []string
 	for len(ids) < 2*maxMemory/size {
 		r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: large})
-		if r.Status == http.StatusServiceUnavailable {
-			testkit.Eventually(t, "publishing to continue", d.Ready(http.StatusOK))
+		if r.Status == http.StatusServiceUnavailable || r.Status == http.StatusTooManyRequests { // rejected requests count too
+			seconds, err := strconv.Atoi(r.Header.Get("Retry-After"))
+			if err != nil {
+				t.Fatalf("got %d without Retry-After: %s", r.Status, r.Body)
+			}
+			time.Sleep(time.Duration(seconds) * time.Second)
 			continue
 		}
 		var response struct{ Data struct{ IDs []string } }

@@ -99,7 +99,11 @@ func (f *fakeAdmin) change(w http.ResponseWriter, body map[string]any) {
 		}
 		return found
 	})
-	_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]int{"changed": changed}})
+	unchanged := []map[string]string{}
+	for _, id := range ids[min(changed, len(ids)):] { // the tests name unknown IDs last
+		unchanged = append(unchanged, map[string]string{"id": fmt.Sprint(id), "reason": "missing"})
+	}
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]any{"changed": changed, "unchanged": unchanged}})
 }
 
 func (f *fakeAdmin) requests() []string {
@@ -328,7 +332,7 @@ func TestManyDeadLetters(t *testing.T) {
 	out, errOut, code = call(t, admin.env(), "", "deadletters", "replay", "billing", "--all", "--json")
 	asked = admin.requests()
 	if want := "POST /api/sinks/billing/deadletters/replay 201 ids"; code != 0 || asked[len(asked)-1] != want ||
-		out != `{"missing":0,"replayed":1201,"sink":"billing"}`+"\n" {
+		out != `{"changed":1201,"unchanged":[]}`+"\n" {
 		t.Errorf("replay --all ended with %d after %q, want %q: %s%s", code, asked[len(asked)-1], want, out, errOut)
 	}
 	admin.hold(2)

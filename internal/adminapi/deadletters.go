@@ -68,12 +68,7 @@ type ChangeDeadLettersRequest struct {
 
 // ChangeDeadLettersResult is the result of [ReplayDeadLetters] and [DropDeadLetters].
 type ChangeDeadLettersResult struct {
-	// Changed is the number of dead letters that were replayed or dropped.
-	Changed int `json:"changed"`
-	// Missing is the number of IDs that are not dead letters.
-	Missing int `json:"missing"`
-	// Unreadable is the number of dead letters that cannot be decoded, so they cannot be replayed.
-	Unreadable int `json:"unreadable"`
+	ChangeResult
 	// Next is the value of after for the next request with all. It is empty after the last.
 	Next string `json:"next,omitempty"`
 }

@@ -56,41 +56,15 @@ type ChangeDeliveriesRequest struct {
 	IDs []string `json:"ids"`
 }
 
-// ChangeDeliveriesResult is the result of [RetryDeliveries] and [DropDeliveries].
-type ChangeDeliveriesResult struct {
-	// Changed is the number of deliveries that were retried or dropped.
-	Changed int `json:"changed"`
-	// Unchanged are the others.
-	Unchanged []UnchangedDelivery `json:"unchanged"`
-}
-
-// The reasons of [UnchangedDelivery].
-const (
-	UnchangedRunning  = "running"  // a node has it, and attempts it now, or when the sink is resumed
-	UnchangedOrdering = "ordering" // it waits for an earlier delivery with its ordering key
-	UnchangedWaiting  = "waiting"  // it was not attempted yet; a node attempts it as soon as possible
-	UnchangedDigest   = "digest"   // it is part of an open digest
-	UnchangedDead     = "dead"     // it is a dead letter
-	UnchangedMissing  = "missing"  // it is unknown, delivered or dropped, or part of a batch or digest, which has its own ID
-	UnchangedUnknown  = "unknown"  // Redis was too slow to find it; a repetition may find it
-)
-
-// UnchangedDelivery is a delivery that was neither retried nor dropped.
-type UnchangedDelivery struct {
-	ID string `json:"id"`
-	// Reason is running, ordering, waiting, digest, dead, missing or unknown.
-	Reason string `json:"reason"`
-}
-
 // RetryDeliveries makes scheduled retries due at once.
-func RetryDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
-	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.retry",
+func RetryDeliveries() Operation[ChangeDeliveriesRequest, ChangeResult] {
+	return operatorOperation[ChangeDeliveriesRequest, ChangeResult]("deliveries.retry",
 		"/api/sinks/{name}/deliveries/retry", "Start scheduled retries now")
 }
 
 // DropDeliveries removes deliveries that wait for an attempt. The sink never gets them.
-func DropDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
-	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.drop",
+func DropDeliveries() Operation[ChangeDeliveriesRequest, ChangeResult] {
+	return operatorOperation[ChangeDeliveriesRequest, ChangeResult]("deliveries.drop",
 		"/api/sinks/{name}/deliveries/drop", "Drop deliveries that wait for an attempt")
 }
 

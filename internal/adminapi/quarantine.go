@@ -46,14 +46,6 @@ type DropQuarantinedRequest struct {
 	IDs []string `json:"ids"`
 }
 
-// DropQuarantinedResult is the result of [DropQuarantined].
-type DropQuarantinedResult struct {
-	// Changed is the number of entries that were dropped.
-	Changed int `json:"changed"`
-	// Missing is the number of IDs that are not in the quarantine.
-	Missing int `json:"missing"`
-}
-
 // ListQuarantine lists the quarantine, the oldest entry first.
 func ListQuarantine() Operation[PageRequest, Page[QuarantinedEntry]] {
 	return viewerOperation[PageRequest, Page[QuarantinedEntry]]("quarantine.list", "/api/quarantine",
@@ -73,7 +65,7 @@ func ReplayQuarantined() Operation[ReplayQuarantinedRequest, ReplayedEntry] {
 }
 
 // DropQuarantined removes entries.
-func DropQuarantined() Operation[DropQuarantinedRequest, DropQuarantinedResult] {
-	return operatorOperation[DropQuarantinedRequest, DropQuarantinedResult]("quarantine.drop", "/api/quarantine/drop",
+func DropQuarantined() Operation[DropQuarantinedRequest, ChangeResult] {
+	return operatorOperation[DropQuarantinedRequest, ChangeResult]("quarantine.drop", "/api/quarantine/drop",
 		"Drop rejected entries")
 }

@@ -99,10 +99,10 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/deadletters/drop", `{"isd":["x"]}`, nil, 422, "isd is an unknown key; did you mean ids?"},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"isd":["x"]}`, nil, 422, `"source":"/isd"`},
 		{"POST", "/api/sinks/a/replay", `{"since":"1h"}`, nil, 422, "since is an unknown key; the keys are after, "},
-		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"changed":2,"missing":0,"unreadable":0}}`},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"changed":2,"unchanged":[]}}`},
 		{
 			"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":7}`, nil, 200,
-			`{"data":{"changed":7,"missing":0,"unreadable":0,"next":"1-0~2-0"}}`,
+			`{"data":{"changed":7,"unchanged":[],"next":"1-0~2-0"}}`,
 		},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":-1}`, nil, 422, "negative"},
 	} {

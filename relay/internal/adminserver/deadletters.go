@@ -105,10 +105,14 @@ func changeDeadLetters(
 		done, err = changeIDs(r.Context(), sink, request.IDs)
 	}
 	selection, _ := json.Marshal(request) // strings and numbers always marshal
-	*auditDetail(r) = fmt.Sprintf("%d %s, %d missing: %s", done.Done, pastTense, done.Missing, selection)
-	return adminapi.ChangeDeadLettersResult{
-		Changed: done.Done, Missing: done.Missing, Unreadable: done.Unreadable, Next: done.Next,
-	}, err
+	*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", done.Done, pastTense, len(done.Unchanged), selection)
+	result := adminapi.ChangeDeadLettersResult{
+		ChangeResult: adminapi.ChangeResult{Changed: done.Done, Unchanged: []adminapi.Unchanged{}}, Next: done.Next,
+	}
+	for _, u := range done.Unchanged {
+		result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: u.ID, Reason: string(u.Status)})
+	}
+	return result, err
 }
 
 // checkSelection returns an error unless the request selects dead letters either by IDs or by all and a filter.

@@ -49,27 +49,27 @@ const maxDeliveryIDs = 500
 
 func retryDeliveries(
 	s Sinks, r *http.Request, request adminapi.ChangeDeliveriesRequest,
-) (adminapi.ChangeDeliveriesResult, error) {
+) (adminapi.ChangeResult, error) {
 	return changeDeliveries(r, "retried", request, s.RetryDeliveries)
 }
 
 func dropDeliveries(
 	s Sinks, r *http.Request, request adminapi.ChangeDeliveriesRequest,
-) (adminapi.ChangeDeliveriesResult, error) {
+) (adminapi.ChangeResult, error) {
 	return changeDeliveries(r, "dropped", request, s.DropDeliveries)
 }
 
 // changeDeliveries changes the selected deliveries, and records the selection.
 func changeDeliveries(
 	r *http.Request, pastTense string, request adminapi.ChangeDeliveriesRequest,
-	change func(ctx context.Context, sink string, ids []string) (adminapi.ChangeDeliveriesResult, error),
-) (adminapi.ChangeDeliveriesResult, error) {
+	change func(ctx context.Context, sink string, ids []string) (adminapi.ChangeResult, error),
+) (adminapi.ChangeResult, error) {
 	switch n := len(request.IDs); {
 	case n == 0:
-		return adminapi.ChangeDeliveriesResult{}, relay.NewError(relay.CodeMissingArgument,
+		return adminapi.ChangeResult{}, relay.NewError(relay.CodeMissingArgument,
 			"name the deliveries in ids").WithPointer("/ids")
 	case n > maxDeliveryIDs:
-		return adminapi.ChangeDeliveriesResult{}, relay.NewError(relay.CodeInvalidArgument,
+		return adminapi.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
 			fmt.Sprintf("ids has %d entries, at most %d are allowed", n, maxDeliveryIDs)).WithPointer("/ids")
 	}
 	result, err := change(r.Context(), r.PathValue("name"), request.IDs)

@@ -29,7 +29,7 @@ type Quarantine interface {
 	ListQuarantine(ctx context.Context, after string, limit int) ([]inbox.QuarantinedEntry, error)
 	GetQuarantined(ctx context.Context, id string) (inbox.QuarantinedEntry, error)
 	Replay(ctx context.Context, id string, data []byte) (relay.Notification, error)
-	DropQuarantined(ctx context.Context, ids []string) (dropped int, err error)
+	DropQuarantined(ctx context.Context, ids []string) (missing []string, err error)
 }
 
 func (h *apiHandler) handleQuarantine(q Quarantine, searches searchSlots) {
@@ -93,17 +93,24 @@ func replayQuarantined(
 
 func dropQuarantined(
 	q Quarantine, r *http.Request, request adminapi.DropQuarantinedRequest,
-) (adminapi.DropQuarantinedResult, error) {
+) (adminapi.ChangeResult, error) {
 	if len(request.IDs) == 0 || len(request.IDs) > maxQuarantineIDs {
-		return adminapi.DropQuarantinedResult{}, relay.NewError(relay.CodeInvalidArgument,
+		return adminapi.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
 			fmt.Sprintf("ids must contain 1 to %d IDs", maxQuarantineIDs)).WithPointer("/ids")
 	}
 	slices.Sort(request.IDs)
 	ids := slices.Compact(request.IDs)
-	dropped, err := q.DropQuarantined(r.Context(), ids)
-	*auditDetail(r) = fmt.Sprintf("%d of %d dropped, from %s to %s", dropped, len(ids), relay.Truncate(ids[0], 50),
+	missing, err := q.DropQuarantined(r.Context(), ids)
+	if err != nil {
+		return adminapi.ChangeResult{}, err
+	}
+	result := adminapi.ChangeResult{Changed: len(ids) - len(missing), Unchanged: []adminapi.Unchanged{}}
+	for _, id := range missing {
+		result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: id, Reason: adminapi.UnchangedMissing})
+	}
+	*auditDetail(r) = fmt.Sprintf("%d of %d dropped, from %s to %s", result.Changed, len(ids), relay.Truncate(ids[0], 50),
 		relay.Truncate(ids[len(ids)-1], 50))
-	return adminapi.DropQuarantinedResult{Changed: dropped, Missing: len(ids) - dropped}, err
+	return result, nil
 }
 
 func quarantineError(r *http.Request, err error) error {

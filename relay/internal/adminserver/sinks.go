@@ -26,8 +26,8 @@ type Sinks interface {
 	ForgetSink(ctx context.Context, name string, deadLetters bool) error
 	ShowEvent(ctx context.Context, id string) (adminapi.EventDetails, error)
 	ListDeliveries(ctx context.Context, sel delivery.Selection) (adminapi.Page[adminapi.Delivery], error)
-	RetryDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeDeliveriesResult, error)
-	DropDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeDeliveriesResult, error)
+	RetryDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeResult, error)
+	DropDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeResult, error)
 
 	ListDeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error)
 	ShowDeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error)

@@ -17,8 +17,8 @@ import (
 const changeTime = 10 * time.Second
 
 // RetryDeliveries makes scheduled deliveries of a sink due at once, and starts a probe if the circuit breaker is open.
-func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeDeliveriesResult, error) {
-	result := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
+func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeResult, error) {
+	result := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
 	sink, err := s.requireActive(ctx, name)
 	if err != nil {
 		return result, err
@@ -43,8 +43,8 @@ func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string
 }
 
 // DropDeliveries removes deliveries of a sink that wait for an attempt, and records that an operator did so.
-func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeDeliveriesResult, error) {
-	result := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
+func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeResult, error) {
+	result := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
 	if err := s.requireKnown(ctx, name); err != nil {
 		return result, err
 	}
@@ -82,7 +82,7 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 
 // appendUnchanged adds a delivery that was not changed to the result, or to absent if it is not scheduled.
 func appendUnchanged(
-	result *adminapi.ChangeDeliveriesResult, absent []string, id string, status store.ChangeStatus,
+	result *adminapi.ChangeResult, absent []string, id string, status store.ChangeStatus,
 ) []string {
 	reason := adminapi.UnchangedRunning
 	switch status {
@@ -92,7 +92,7 @@ func appendUnchanged(
 		reason = adminapi.UnchangedOrdering
 	case store.Changed, store.UnchangedRunning:
 	}
-	result.Unchanged = append(result.Unchanged, adminapi.UnchangedDelivery{ID: id, Reason: reason})
+	result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: id, Reason: reason})
 	return absent
 }
 
@@ -116,7 +116,7 @@ type queuePlace struct {
 // sink; change returns why the delivery stays unchanged, or "". All unchanged deliveries are added to the result. If the search
 // takes too long, the rest is added with the reason unknown.
 func (s *Service) forEachUnscheduled(
-	ctx context.Context, sink string, ids []string, result *adminapi.ChangeDeliveriesResult,
+	ctx context.Context, sink string, ids []string, result *adminapi.ChangeResult,
 	change func(queuePlace) (reason string, err error),
 ) error {
 	search, cancel := context.WithTimeout(ctx, changeTime)
@@ -133,7 +133,7 @@ func (s *Service) forEachUnscheduled(
 			return err
 		}
 		if reason != "" {
-			result.Unchanged = append(result.Unchanged, adminapi.UnchangedDelivery{ID: id, Reason: reason})
+			result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: id, Reason: reason})
 		}
 	}
 	return nil

@@ -122,17 +122,22 @@ func (s *Store) ReplayQuarantined(ctx context.Context, id string, data []byte) e
 	return err
 }
 
-// DropQuarantined removes entries from the quarantine and returns how many there were.
-func (s *Store) DropQuarantined(ctx context.Context, ids []string) (int, error) {
-	valid := make([]string, 0, len(ids))
-	for _, id := range ids {
+// DropQuarantined removes entries from the quarantine and returns the IDs that are not there.
+func (s *Store) DropQuarantined(ctx context.Context, ids []string) (missing []string, err error) {
+	pipe := s.conn.Commands().Pipeline()
+	deleted := make([]*redis.IntCmd, len(ids))
+	for i, id := range ids {
 		if isEntryID(id) {
-			valid = append(valid, id)
+			deleted[i] = pipe.XDel(ctx, QuarantineKey(s.keys), id)
 		}
 	}
-	if len(valid) == 0 {
-		return 0, nil
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, redisconn.WrapError("remove entries from the quarantine", err)
 	}
-	n, err := s.conn.Commands().XDel(ctx, QuarantineKey(s.keys), valid...).Result()
-	return int(n), redisconn.WrapError("remove entries from the quarantine", err)
+	for i, id := range ids {
+		if deleted[i] == nil || deleted[i].Val() == 0 {
+			missing = append(missing, id)
+		}
+	}
+	return missing, nil
 }

@@ -92,29 +92,50 @@ func changeLetters(
 			}
 		}
 	}
-	done, err := changeInBatches(ctx, std, conn, c, sink, ids)
+	total, err := changeInBatches(ctx, std, conn, c, sink, ids)
 	if err != nil {
-		if done > 0 {
-			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, done,
-				len(ids),
-				c.pastTense)
+		if total.Changed > 0 {
+			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, total.Changed,
+				len(ids), c.pastTense)
 		}
 		return err
 	}
 	if !f.IsTable() {
-		err = f.Print(std.Out, map[string]any{
-			"sink": sink, c.pastTense: done,
-			"missing": len(ids) - done,
-		})
+		err = f.Print(std.Out, total)
 	} else {
 		_, err = fmt.Fprintln(std.Out,
-			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(done, "dead letter"), sink)))
+			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(total.Changed, "dead letter"), sink)))
 	}
-	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d IDs are not dead letters of %s or cannot be %s: 'hubrelay deadletters list %s' "+
-			"shows its dead letters", missing, len(ids), term.Sanitize(sink), c.pastTense, term.Sanitize(sink))
+	if err != nil {
+		return err
 	}
-	return err
+	return explainUnchangedLetters(sink, total.Unchanged, len(ids), f.all)
+}
+
+// explainUnchangedLetters returns an error if some of n dead letters were not changed. With --all, another command may have
+// changed them.
+func explainUnchangedLetters(sink string, unchanged []adminapi.Unchanged, n int, all bool) error {
+	missing, unreadable := 0, 0
+	for _, u := range unchanged {
+		if u.Reason == adminapi.UnchangedUnreadable {
+			unreadable++
+		} else {
+			missing++
+		}
+	}
+	var reasons []string
+	if missing > 0 && !all {
+		reasons = append(reasons, fmt.Sprintf("not dead letters of %[1]s: %[2]d of %[3]d IDs; 'hubrelay deadletters list %[1]s' "+
+			"shows all", sink, missing, n))
+	}
+	if unreadable > 0 {
+		reasons = append(reasons, fmt.Sprintf("%d of %d dead letters of %[3]s cannot be decoded, so they stay; "+
+			"'hubrelay deadletters drop %[3]s ID' removes one", unreadable, n, sink))
+	}
+	if reasons == nil {
+		return nil
+	}
+	return errors.New(term.Sanitize(strings.Join(reasons, "; ")))
 }
 
 func letterIDs(
@@ -136,15 +157,16 @@ func letterIDs(
 	return ids, err
 }
 
-// changeInBatches posts the ids in several requests and returns the number of changed dead letters.
+// changeInBatches posts the ids in several requests. With an error it returns what was changed before.
 func changeInBatches(
 	ctx context.Context, std term.Streams, conn *adminConn, c deadLetterAction, sink string, ids []string,
-) (done int, err error) {
+) (adminapi.ChangeResult, error) {
+	total := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
 	p := term.NewProgress(std.Err, c.pastTense, len(ids))
 	defer p.Clear()
 	for sent := 0; sent < len(ids); {
 		if ctx.Err() != nil {
-			return done, errors.New("interrupted")
+			return total, errors.New("interrupted")
 		}
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		result, err := callRelay(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
@@ -152,15 +174,15 @@ func changeInBatches(
 			var failed *envelope.Error
 			if errors.As(err, &failed) {
 				replayed, _ := failed.Extra["replayed"].(float64) // before the error
-				done += int(replayed)
+				total.Changed += int(replayed)
 			}
-			return done, err
+			return total, err
 		}
-		done += result.Changed
+		total.Add(result.ChangeResult)
 		sent += len(part)
 		p.Update(sent)
 	}
-	return done, nil
+	return total, nil
 }
 
 // canConfirm reports whether [confirmChange] can ask a person.

@@ -16,7 +16,7 @@ import (
 
 // deliveryAction describes a command that changes deliveries.
 type deliveryAction struct {
-	operation                    adminapi.Operation[adminapi.ChangeDeliveriesRequest, adminapi.ChangeDeliveriesResult]
+	operation                    adminapi.Operation[adminapi.ChangeDeliveriesRequest, adminapi.ChangeResult]
 	verb, pastTense, short, long string
 }
 
@@ -70,13 +70,12 @@ func changeDeliveries(
 	if err != nil {
 		return err
 	}
-	total := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
+	total := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
 	for sent := 0; sent < len(ids) && err == nil; sent += changeBatch {
-		var result adminapi.ChangeDeliveriesResult
+		var result adminapi.ChangeResult
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		result, err = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
-		total.Changed += result.Changed
-		total.Unchanged = append(total.Unchanged, result.Unchanged...)
+		total.Add(result)
 	}
 	switch {
 	case err != nil && total.Changed > 0:
@@ -95,7 +94,7 @@ func changeDeliveries(
 }
 
 func printChangedDeliveries(
-	std term.Streams, a deliveryAction, sink string, total *adminapi.ChangeDeliveriesResult,
+	std term.Streams, a deliveryAction, sink string, total *adminapi.ChangeResult,
 ) error {
 	_, err := fmt.Fprintln(std.Out,
 		term.Sanitize(fmt.Sprintf("%s %s of %s", a.pastTense, term.Pluralize(total.Changed, "delivery"), sink)))

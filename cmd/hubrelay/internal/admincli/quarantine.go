@@ -208,7 +208,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 			}
 		}
 	}
-	var total adminapi.DropQuarantinedResult
+	total := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
 	for part := range slices.Chunk(ids, changeBatch) {
 		result, err := callRelay(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
 		if err != nil {
@@ -218,17 +218,16 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 			}
 			return err
 		}
-		total.Changed += result.Changed
-		total.Missing += result.Missing
+		total.Add(result)
 	}
 	if !f.IsTable() {
 		err = f.Print(std.Out, total)
 	} else {
 		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Changed, "entry"))
 	}
-	if err == nil && total.Missing > 0 && !f.all {
+	if err == nil && len(total.Unchanged) > 0 && !f.all {
 		return fmt.Errorf("not in the quarantine: %d of %d IDs; 'hubrelay quarantine list' shows all entries",
-			total.Missing, len(ids))
+			len(total.Unchanged), len(ids))
 	}
 	return err
 }

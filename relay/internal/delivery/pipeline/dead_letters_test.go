@@ -142,11 +142,11 @@ func TestDeadLetterChanges_ManyIDs(t *testing.T) {
 		t.Errorf("%+v, %v: not the one at %s", c, err, newer)
 	}
 	got, err := e.store.DeadLetters.Drop(t.Context(), "s", append([]string{"nobody"}, ids[:120]...))
-	if err != nil || got != (store.ChangeResult{Done: 120, Missing: 1}) {
+	if err != nil || got.Done != 120 || len(got.Unchanged) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	got, err = e.replayDeadLetters(store.ReplayOptions{}, ids[120:]...)
-	if err != nil || got != (store.ChangeResult{Done: 110}) || e.scheduledCount() != 110 {
+	if err != nil || got.Done != 110 || len(got.Unchanged) != 0 || e.scheduledCount() != 110 {
 		t.Errorf("%+v, %v, %d scheduled", got, err, e.scheduledCount())
 	}
 	if n := len(e.deadLetters()); n != 1 {
@@ -159,7 +159,7 @@ func TestDeadLetters_ReplayStartsNewSchedule(t *testing.T) {
 	e := newEnv(t)
 	e.addDeadLetters(t, "d1")
 	got, err := e.replayDeadLetters(store.ReplayOptions{}, "d1", "d1", "nobody")
-	if err != nil || got.Done != 1 || got.Missing != 2 {
+	if err != nil || got.Done != 1 || len(got.Unchanged) != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if len(e.deadLetters()) != 0 || e.scheduledCount() != 1 {
@@ -197,7 +197,7 @@ func TestDeadLetters_ReplayKeepsSealedAndSkipsUnreadable(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	got, err := e.replayAllDeadLetters(store.ReplayOptions{})
-	if err != nil || got != (store.ChangeResult{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
+	if err != nil || got.Done != 1 || len(got.Unchanged) != 1 || got.Unchanged[0].Status != store.UnchangedUnreadable || len(e.deadLetters()) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	r, err := store.DecodeRecord(e.client.HGet(ctx, "hubrelay:records:s", "b1").Val())
@@ -268,7 +268,7 @@ func TestDeadLetters_ChangeSelected_Limits(t *testing.T) {
 	var done []int
 	for {
 		got, err := e.store.DeadLetters.DropSelected(t.Context(), "s", sel)
-		if err != nil || got.Missing != 0 {
+		if err != nil || len(got.Unchanged) != 0 {
 			t.Fatalf("%+v, %v", got, err)
 		}
 		done = append(done, got.Done)

@@ -4,6 +4,8 @@ import (
 	"context"
 	_ "embed"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -17,7 +19,7 @@ var (
 	dropScheduledScript = redisconn.NewScript(retryQueueSource + dropScheduledSource)
 )
 
-// ChangeStatus is the result of [Retries.MakeDueIDs] or [Retries.Drop] for one delivery.
+// ChangeStatus is the result of a change for one scheduled delivery or dead letter.
 type ChangeStatus string
 
 // The statuses of changes. Only a changed delivery is different from before.
@@ -25,7 +27,9 @@ const (
 	Changed          ChangeStatus = "changed"
 	UnchangedRunning ChangeStatus = "running"  // an attempt is running
 	UnchangedBlocked ChangeStatus = "ordering" // it waits for an earlier delivery with its ordering key
-	UnchangedAbsent  ChangeStatus = "missing"  // it is not scheduled
+	UnchangedAbsent  ChangeStatus = "missing"  // it is not scheduled, or not a dead letter
+
+	UnchangedUnreadable ChangeStatus = "unreadable" // it cannot be decoded
 )
 
 // MakeDueIDs makes some scheduled deliveries of a sink due at once and returns the status of each. A repetition is safe.
@@ -34,18 +38,29 @@ func (rt *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	reply, err := makeDueIDsScript.Run(ctx, rt.client, rt.retryKeys(sink), toArgs(ids)...).StringSlice()
-	if err == nil && len(reply) != len(ids) {
+	statuses, err := runChange(ctx, rt.client, makeDueIDsScript, rt.retryKeys(sink), toArgs(ids))
+	if err == nil && len(statuses) != len(ids) {
 		err = errReply
 	}
 	if err != nil {
 		return nil, redisconn.WrapError(operation, err)
 	}
-	statuses := make([]ChangeStatus, len(ids))
+	return statuses, rt.signalChange(ctx)
+}
+
+// runChange runs a script that returns statuses.
+func runChange(
+	ctx context.Context, client redis.UniversalClient, script *redis.Script, keys []string, args []any,
+) ([]ChangeStatus, error) {
+	reply, err := script.Run(ctx, client, keys, args...).StringSlice()
+	if err != nil {
+		return nil, err
+	}
+	statuses := make([]ChangeStatus, len(reply))
 	for i, status := range reply {
 		statuses[i] = ChangeStatus(status)
 	}
-	return statuses, rt.signalChange(ctx)
+	return statuses, nil
 }
 
 // Dropped is the result of [Retries.Drop] for one delivery.

@@ -14,13 +14,21 @@ import (
 type ChangeResult struct {
 	// Done is the number of dead letters that were replayed or dropped.
 	Done int
-	// Missing is the number of IDs that are not, or no longer, dead letters.
-	Missing int
-	// Unreadable is the number of dead letters that cannot be replayed. They stay.
-	Unreadable int
-	// Next continues a change that ended at its Limit. It is empty when all is done.
+	// Unchanged are the others: IDs that are not, or no longer, dead letters, and dead letters that cannot be replayed.
+	Unchanged []UnchangedDeadLetter
+	// Next continues a change that ended at its Limit or after [maxUnchanged]. It is empty when all is done.
 	Next string
 }
+
+// UnchangedDeadLetter is a dead letter that was neither replayed nor dropped. Its status is [UnchangedAbsent] or
+// [UnchangedUnreadable].
+type UnchangedDeadLetter struct {
+	ID     string
+	Status ChangeStatus
+}
+
+// maxUnchanged limits the unchanged dead letters that one result lists.
+const maxUnchanged = 1000
 
 var (
 	//go:embed scripts/deadletter_replay.lua
@@ -66,8 +74,8 @@ func (d *DeadLetters) DropSelected(ctx context.Context, sink string, sel Selecti
 // deadLetterRef locates a dead letter.
 type deadLetterRef struct{ id, entryID string }
 
-// change applies to at most scanPage dead letters.
-type change func(ctx context.Context, sink string, refs []deadLetterRef) (done, unreadable int, err error)
+// change applies to at most scanPage dead letters. It returns the status of each, or of fewer and an error.
+type change func(ctx context.Context, sink string, refs []deadLetterRef) ([]ChangeStatus, error)
 
 func changeArgs(refs []deadLetterRef, args ...any) []any {
 	for _, r := range refs {
@@ -77,32 +85,24 @@ func changeArgs(refs []deadLetterRef, args ...any) []any {
 }
 
 func (d *DeadLetters) replayChange(o ReplayOptions) change {
-	return func(ctx context.Context, sink string, refs []deadLetterRef) (done, unreadable int, err error) {
+	return func(ctx context.Context, sink string, refs []deadLetterRef) ([]ChangeStatus, error) {
 		keys := d.retryKeys(sink, DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink))
 		args := changeArgs(refs, o.MaxBacklog, o.Ordering.defaultKeyPrefix())
-		reply, err := replayDeadLettersScript.Run(ctx, d.client, keys, args...).Int64Slice()
-		if err == nil && len(reply) != 3 {
-			err = errReply
-		}
+		statuses, err := runChange(ctx, d.client, replayDeadLettersScript, keys, args)
 		if err != nil {
-			return 0, 0, redisconn.WrapError("replay dead letters", err)
+			return nil, redisconn.WrapError("replay dead letters", err)
 		}
-		if err = d.signalChange(ctx); err == nil && reply[2] == 1 {
+		if err = d.signalChange(ctx); err == nil && len(statuses) < len(refs) {
 			err = ErrFull
 		}
-		return int(reply[0]), int(reply[1]), err
+		return statuses, err
 	}
 }
 
-func (d *DeadLetters) dropChange(
-	ctx context.Context, sink string, refs []deadLetterRef,
-) (done, unreadable int, err error) {
+func (d *DeadLetters) dropChange(ctx context.Context, sink string, refs []deadLetterRef) ([]ChangeStatus, error) {
 	keys := []string{DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink)}
-	done, err = dropDeadLettersScript.Run(ctx, d.client, keys, changeArgs(refs)...).Int()
-	if err != nil {
-		return 0, 0, redisconn.WrapError("drop dead letters", err)
-	}
-	return done, 0, nil
+	statuses, err := runChange(ctx, d.client, dropDeadLettersScript, keys, changeArgs(refs))
+	return statuses, redisconn.WrapError("drop dead letters", err)
 }
 
 // changeByID returns the result up to the error.
@@ -115,7 +115,9 @@ func (d *DeadLetters) changeByID(ctx context.Context, sink string, ids []string,
 		}
 		var refs []deadLetterRef
 		for i, id := range page {
-			if entryIDs[i] != "" {
+			if entryIDs[i] == "" {
+				result.Unchanged = append(result.Unchanged, UnchangedDeadLetter{id, UnchangedAbsent})
+			} else {
 				refs = append(refs, deadLetterRef{id, entryIDs[i]})
 			}
 		}
@@ -124,7 +126,6 @@ func (d *DeadLetters) changeByID(ctx context.Context, sink string, ids []string,
 		if err := applyChange(ctx, sink, refs, do, &result); err != nil {
 			return result, err
 		}
-		result.Missing += len(page) - len(refs)
 	}
 	return result, nil
 }
@@ -133,11 +134,13 @@ func applyChange(ctx context.Context, sink string, refs []deadLetterRef, do chan
 	if len(refs) == 0 {
 		return nil
 	}
-	done, unreadable, err := do(ctx, sink, refs)
-	result.Done += done
-	result.Unreadable += unreadable
-	if err == nil {
-		result.Missing += len(refs) - done - unreadable
+	statuses, err := do(ctx, sink, refs)
+	for i, status := range statuses {
+		if status == Changed {
+			result.Done++
+		} else {
+			result.Unchanged = append(result.Unchanged, UnchangedDeadLetter{refs[i].id, status})
+		}
 	}
 	return err
 }
@@ -182,7 +185,7 @@ func (d *DeadLetters) changeSelected(
 		if err := applyChange(ctx, sink, refs, do, &result); err != nil {
 			return result, err
 		}
-		if full {
+		if full || len(result.Unchanged) >= maxUnchanged {
 			result.Next = f.after[1:] + "~" + f.last
 			return result, nil
 		}

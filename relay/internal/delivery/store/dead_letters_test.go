@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -208,7 +209,7 @@ func TestDeadLetters_ReplayKeepsDelivery(t *testing.T) {
 	} {
 		s.addDeadLetter(t, Claim{Sink: testSink}, 0, d)
 		result, err := s.DeadLetters.Replay(t.Context(), testSink, []string{d.ID, "unknown"}, ReplayOptions{})
-		if want := (ChangeResult{Done: 1, Missing: 1}); err != nil || result != want {
+		if want := (ChangeResult{Done: 1, Unchanged: unchanged(UnchangedAbsent, "unknown")}); err != nil || !reflect.DeepEqual(result, want) {
 			t.Fatalf("%s: got %+v, %v, want %+v", d.ID, result, err, want)
 		}
 		if _, err := s.DeadLetters.Get(t.Context(), testSink, d.ID); !errors.Is(err, ErrNoDeadLetter) {
@@ -230,6 +231,10 @@ func TestDeadLetters_ReplayKeepsDelivery(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", d.ID, diff)
 		}
 	}
+}
+
+func unchanged(status ChangeStatus, id string) []UnchangedDeadLetter {
+	return []UnchangedDeadLetter{{id, status}}
 }
 
 func TestDeadLetters_ReplayStopsAtBacklog(t *testing.T) {
@@ -259,7 +264,7 @@ func TestDeadLetters_DropsByID(t *testing.T) {
 	s := startStore(t)
 	s.addDeadLetters(t, "a", "b", "c")
 	r, err := s.DeadLetters.Drop(t.Context(), testSink, []string{"c", "unknown", "a"})
-	if want := (ChangeResult{Done: 2, Missing: 1}); err != nil || r != want {
+	if want := (ChangeResult{Done: 2, Unchanged: unchanged(UnchangedAbsent, "unknown")}); err != nil || !reflect.DeepEqual(r, want) {
 		t.Errorf("got %+v, %v, want %+v", r, err, want)
 	}
 	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"b"}) {
@@ -283,7 +288,7 @@ func TestDeadLetters_DropSelectedContinues(t *testing.T) {
 	s.addDeadLetters(t, "new")
 	sel.After, sel.Limit = r.Next, 0
 	r, err = s.DeadLetters.DropSelected(t.Context(), testSink, sel)
-	if want := (ChangeResult{Done: 2}); err != nil || r != want {
+	if want := (ChangeResult{Done: 2}); err != nil || !reflect.DeepEqual(r, want) {
 		t.Errorf("second part: got %+v, %v, want %+v", r, err, want)
 	}
 	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"new"}) {
@@ -308,7 +313,7 @@ func TestDeadLetters_KeepUnreadableDelivery(t *testing.T) {
 		t.Errorf("got %+v, %v, want raw %q", got, err, d.Body)
 	}
 	r, err := s.DeadLetters.ReplaySelected(t.Context(), testSink, Selection{}, ReplayOptions{})
-	if want := (ChangeResult{Unreadable: 1}); err != nil || r != want {
+	if want := (ChangeResult{Unchanged: unchanged(UnchangedUnreadable, "a")}); err != nil || !reflect.DeepEqual(r, want) {
 		t.Errorf("replay: got %+v, %v, want %+v", r, err, want)
 	}
 	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"a"}) {
@@ -357,7 +362,7 @@ func TestDeadLetters_ReplayDamagedEntries(t *testing.T) {
 	s.addFields(t, "attempts", "id", "attempts", "topic", "a.b", "data", `{"n":1}`, "attempts", "[")
 	s.addFields(t, "digest", "id", "digest", "topic", "a.b", "data", `{"n":1}`, "attempts", "[]", "digest", "[")
 	r, err := s.DeadLetters.Replay(t.Context(), testSink, []string{"attempts", "digest"}, ReplayOptions{})
-	if want := (ChangeResult{Done: 1, Unreadable: 1}); err != nil || r != want {
+	if want := (ChangeResult{Done: 1, Unchanged: unchanged(UnchangedUnreadable, "digest")}); err != nil || !reflect.DeepEqual(r, want) {
 		t.Errorf("got %+v, %v, want %+v", r, err, want)
 	}
 	claims := s.claim(t, time.Minute)
@@ -383,12 +388,13 @@ func TestDeadLetters_MissTrimmedEntries(t *testing.T) {
 	if _, err := s.DeadLetters.Get(t.Context(), testSink, "a"); !errors.Is(err, ErrNoDeadLetter) {
 		t.Errorf("Get: got %v, want ErrNoDeadLetter", err)
 	}
-	missing := ChangeResult{Missing: 1}
+	missing := ChangeResult{Unchanged: unchanged(UnchangedAbsent, "a")}
 	r, err := s.DeadLetters.Replay(t.Context(), testSink, []string{"a"}, ReplayOptions{})
-	if err != nil || r != missing {
+	if err != nil || !reflect.DeepEqual(r, missing) {
 		t.Errorf("Replay: got %+v, %v, want %+v", r, err, missing)
 	}
-	if r, err = s.DeadLetters.Drop(t.Context(), testSink, []string{"b"}); err != nil || r != missing {
+	missing.Unchanged[0].ID = "b"
+	if r, err = s.DeadLetters.Drop(t.Context(), testSink, []string{"b"}); err != nil || !reflect.DeepEqual(r, missing) {
 		t.Errorf("Drop: got %+v, %v, want %+v", r, err, missing)
 	}
 	if n, err := s.Commands().Exists(t.Context(), DeadLetterIndexKey(s.Keys(), testSink)).Result(); err != nil || n != 0 {

@@ -2,7 +2,7 @@
 -- already scheduled stays unchanged.
 -- KEYS: retry, records, arrivals, deadletters, index, order, ordermembers. ARGV: maximum number of scheduled deliveries (0: no
 -- limit), prefix of the ordering key of a dead letter without one ('': no order), then ID and entry ID of each.
--- Returns the number of moved and of unreadable dead letters, and 1 if the queue was full.
+-- Returns the status of each up to the first that the queue has no room for: changed, missing or unreadable.
 local function is_json(text)
   return (pcall(cjson.decode, text))
 end
@@ -10,16 +10,17 @@ end
 redis.call('ZREM', KEYS[1], '') -- see retry_queue.lua
 local due = now()
 local max = tonumber(ARGV[1])
-local moved, unreadable = 0, 0
+local statuses = {}
 for a = 3, #ARGV, 2 do
   local id, at = ARGV[a], ARGV[a + 1]
   if is_full(max) and not redis.call('ZSCORE', KEYS[1], id) then
-    return {moved, unreadable, 1}
+    break
   end
+  local status = 'missing'
   local entry = redis.call('XRANGE', KEYS[4], at, at)[1]
   local f = entry and fields_of(entry)
   if entry and (not f.notifications and (f.topic or '') == '' or f.digest and not is_json(f.digest)) then
-    unreadable = unreadable + 1
+    status = 'unreadable'
   else
     if entry then
       local list = f.notifications
@@ -48,9 +49,10 @@ for a = 3, #ARGV, 2 do
       end
       local body = '{"made":0,"attempts":' .. attempts .. ',"notifications":' .. list .. extra .. '}'
       schedule(id, body, due, due, key)
-      moved = moved + 1
+      status = 'changed'
     end
     delete_letter(KEYS[4], KEYS[5], id, at)
   end
+  table.insert(statuses, status)
 end
-return {moved, unreadable, 0}
+return statuses

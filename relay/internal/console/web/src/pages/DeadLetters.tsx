@@ -177,6 +177,7 @@ interface ChangeProps {
 /** changeDeadLetters repeats a request with all until no dead letters follow. */
 async function changeDeadLetters(sink: string, change: Change, selected: Selected) {
   const sum = { changed: 0, missing: 0, unreadable: 0 };
+  const isUnreadable = (u: Schemas['Unchanged']) => u.reason === 'unreadable';
   const path = change === 'replay' ? '/api/sinks/{name}/deadletters/replay' : '/api/sinks/{name}/deadletters/drop';
   let after: string | undefined = '';
   do {
@@ -184,8 +185,9 @@ async function changeDeadLetters(sink: string, change: Change, selected: Selecte
       'ids' in selected ? selected : { ...selected, all: true, limit: 1000, ...(after ? { after } : {}) };
     const { data } = await post(path, { params: { name: sink }, body });
     sum.changed += data.changed;
-    sum.missing += data.missing;
-    sum.unreadable += data.unreadable;
+    const unreadable = data.unchanged.filter(isUnreadable).length;
+    sum.unreadable += unreadable;
+    sum.missing += data.unchanged.length - unreadable;
     after = data.next;
   } while (after);
   return sum;

@@ -108,7 +108,8 @@ function DropEntries({ ids, onClose, onDone }: { ids: string[]; onClose: () => v
       action={async () => {
         const { data } = await post('/api/quarantine/drop', { body: { ids } });
         onDone();
-        return data.missing ? <p>{plural(data.missing, 'entry', 'entries')} no longer existed.</p> : null;
+        const missing = data.unchanged.length;
+        return missing ? <p>{plural(missing, 'entry', 'entries')} no longer existed.</p> : null;
       }}
     >
       <p>They are removed permanently and never published.</p>
