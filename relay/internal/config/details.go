@@ -105,7 +105,8 @@ func details() map[string]string {
 			"newest events of an account with more are dropped and counted. If there are more dead letters than backlog, old ones " +
 			"of such an account are dropped first. 100 sets no limit.",
 		"Sink.backlog_bytes": "It applies to the queue, in addition to backlog, and drops the oldest events. It is checked every " +
-			"5 seconds, and when an eighth of it was added. 0 gives the sink its part of a quarter of the memory of Redis; " +
+			"5 seconds, and when an eighth of it was added. The same limit applies to scheduled retries, after which fresh " +
+			"deliveries wait; those in progress may exceed it. 0 gives the sink its part of a quarter of the memory of Redis; " +
 			"further events wait in the log.",
 		"Sink.ordering": "Deliveries are in order for each hub or container, or not at all.",
 		"Sink.rate":     "All nodes share it. The form is 10/s, 90/m or 1000/h. If empty, there is no limit.",

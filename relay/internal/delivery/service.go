@@ -211,7 +211,8 @@ func (s *Service) newPipeline(sink *openSink) error {
 		Schedule: pipeline.Schedule{
 			Delays: cfg.Retry.Schedule, MaxAge: cfg.Retry.MaxAge, MaxAttempts: cfg.Retry.MaxAttempts,
 		},
-		DisableAfter: cfg.DisableAfter, Backlog: cfg.Backlog, AccountShare: cfg.AccountShare,
+		DisableAfter: cfg.DisableAfter, Backlog: cfg.Backlog, BacklogBytes: int64(cfg.BacklogBytes),
+		AccountShare: cfg.AccountShare,
 		Rate: cfg.Rate, Burst: cfg.Burst,
 		Digest:             pipeline.Digest{Wait: cfg.Digest.Wait, Max: cfg.Digest.Max, By: cfg.Digest.By},
 		Batch:              sink.batchOptions(),

@@ -40,6 +40,8 @@ type Options struct {
 	RateKey func() string
 	// Backlog is the number of scheduled deliveries at which fresh ones must wait. 0 means no limit.
 	Backlog int64
+	// BacklogBytes is the memory of scheduled deliveries at which fresh ones must wait. 0 means no limit.
+	BacklogBytes int64
 	// ProbeDelay is the time between the failure of a destination and the first probe. The default is one second.
 	ProbeDelay time.Duration
 	// SearchRetries lets retries be claimed while the destination fails, to find those whose account may probe.
@@ -70,7 +72,8 @@ func New(stopping context.Context, o Options) *Admission {
 	wakeNow := func() { o.Wake(0) }
 	a := &Admission{
 		state: o.State, wake: o.Wake, stopping: stopping,
-		slots: newSemaphore(o.Concurrency, wakeNow), breaker: newBreaker(o.Now), backlog: newBacklog(o.Backlog),
+		slots: newSemaphore(o.Concurrency, wakeNow), breaker: newBreaker(o.Now), 
+		backlog: newBacklog(o.Backlog, o.BacklogBytes),
 		bucket: &tokenBucket{
 			limit: newRateLimit(o.Rate, o.Burst), store: o.Store, name: o.RateKey, now: o.Now, wake: wakeNow,
 			cooldown: newCooldown(o.Now, o.OnCooldown), changed: make(chan struct{}, 1),
@@ -184,8 +187,14 @@ func (a *Admission) untilStop(ctx context.Context) (context.Context, context.Can
 // continue.
 func (a *Admission) SetConcurrency(n int) { a.slots.setSize(n) }
 
-// SetDepth sets the number of scheduled deliveries. It reports whether there became as many as the backlog allows.
-func (a *Admission) SetDepth(scheduled int64) (becameFull bool) { return a.backlog.setDepth(scheduled) }
+// SetDepth sets the number of scheduled deliveries, and adds the size of one that was scheduled since the last SetBytes. It reports
+// whether there became as many as the backlog allows.
+func (a *Admission) SetDepth(scheduled, addedBytes int64) (becameFull bool) {
+	return a.backlog.setDepth(scheduled, addedBytes)
+}
+
+// SetBytes sets the memory of the scheduled deliveries. It reports whether it became as large as the backlog allows.
+func (a *Admission) SetBytes(bytes int64) (becameFull bool) { return a.backlog.setBytes(bytes) }
 
 // RemoveScheduled subtracts a scheduled delivery, until the next SetDepth.
 func (a *Admission) RemoveScheduled() { a.backlog.removeOne() }

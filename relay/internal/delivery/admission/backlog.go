@@ -7,37 +7,41 @@ import (
 
 // backlog stops fresh deliveries while too many are scheduled.
 type backlog struct {
-	limit int64 // 0 means no limit
+	limit, maxBytes int64 // 0 means no limit
 
 	mu    sync.Mutex
 	depth int64
-	freed chan struct{} // closed and replaced when the depth falls below the limit
+	bytes int64
+	freed chan struct{} // closed and replaced when it is no longer full
 }
 
-func newBacklog(limit int64) *backlog { return &backlog{limit: limit, freed: make(chan struct{})} }
+func newBacklog(limit, maxBytes int64) *backlog {
+	return &backlog{limit: limit, maxBytes: maxBytes, freed: make(chan struct{})}
+}
 
-// setDepth reports whether the backlog became full.
-func (b *backlog) setDepth(depth int64) (becameFull bool) {
+// setDepth reports whether the backlog became full. addedBytes is the size of a delivery that was scheduled since the last setBytes.
+func (b *backlog) setDepth(depth, addedBytes int64) (becameFull bool) {
+	return b.update(func() { b.depth, b.bytes = depth, b.bytes+addedBytes })
+}
+
+// setBytes reports whether the backlog became full.
+func (b *backlog) setBytes(bytes int64) (becameFull bool) {
+	return b.update(func() { b.bytes = bytes })
+}
+
+func (b *backlog) removeOne() { b.update(func() { b.depth = max(0, b.depth-1) }) }
+
+func (b *backlog) update(change func()) (becameFull bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.setDepthLocked(depth)
-}
-
-func (b *backlog) setDepthLocked(depth int64) (becameFull bool) {
 	wasFull := b.isFullLocked()
-	b.depth = depth
+	change()
 	isFull := b.isFullLocked()
 	if wasFull && !isFull {
 		close(b.freed)
 		b.freed = make(chan struct{})
 	}
 	return isFull && !wasFull
-}
-
-func (b *backlog) removeOne() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.setDepthLocked(max(0, b.depth-1))
 }
 
 func (b *backlog) getDepth() int64 {
@@ -47,15 +51,14 @@ func (b *backlog) getDepth() int64 {
 }
 
 func (b *backlog) isFull() bool {
-	if b.limit <= 0 {
-		return false
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.isFullLocked()
 }
 
-func (b *backlog) isFullLocked() bool { return b.limit > 0 && b.depth >= b.limit }
+func (b *backlog) isFullLocked() bool {
+	return b.limit > 0 && b.depth >= b.limit || b.maxBytes > 0 && b.bytes >= b.maxBytes
+}
 
 // wait returns when there may be space, when stop is closed, or with the error of ctx.
 func (b *backlog) wait(ctx context.Context, stop <-chan struct{}) error {

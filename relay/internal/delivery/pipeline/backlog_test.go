@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,62 +18,84 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-func bounded(o *Options) {
-	o.Backlog = 3
-	o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
+// backlogs are two limits that three of [largeDelivery] reach.
+var backlogs = map[string]func(*Options){
+	"backlog":       func(o *Options) { o.Backlog, o.Schedule = 3, afterAnHour },
+	"backlog_bytes": func(o *Options) { o.BacklogBytes, o.Schedule = 250_000, afterAnHour },
+}
+
+var afterAnHour = Schedule{Delays: []time.Duration{time.Hour}}
+
+func largeDelivery(id string) relay.Delivery {
+	d := delivery(id)
+	d.Notifications[0].Data = fmt.Appendf(nil, `{"topic":"container.error","padding":%q}`, strings.Repeat("x", 100_000))
+	return d
 }
 
 // While the retry queue is full, fresh deliveries stay in their queue, and nothing scheduled is dropped.
 func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t)
-	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
-	p := e.pipeline(sink, bounded)
-	for i := range 3 {
-		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	e.retries(p)
-	done := make(chan error, 1)
-	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
-	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d0"})
-	if err := e.store.States.SignalChange(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	order := ""
-	for _, d := range sink.got {
-		order += d.ID + " "
-	}
-	if order != "d0 d1 d2 d0 d3 " || e.scheduledCount() != 2 {
-		t.Errorf("attempts %s, %d scheduled", order, e.scheduledCount())
+	for name, bounded := range backlogs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
+			p := e.pipeline(sink, bounded)
+			for i := range 3 {
+				if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if !p.admission.IsFull() {
+				t.Error("not full after three")
+			}
+			e.retries(p)
+			done := make(chan error, 1)
+			go func() { done <- p.Handle(t.Context(), largeDelivery("d3")) }()
+			e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d0"})
+			if err := e.store.States.SignalChange(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			order := ""
+			for _, d := range sink.got {
+				order += d.ID + " "
+			}
+			if order != "d0 d1 d2 d0 d3 " || e.scheduledCount() != 2 {
+				t.Errorf("attempts %s, %d scheduled", order, e.scheduledCount())
+			}
+		})
 	}
 }
 
 // A node learns from its first poll that the retry queue is full. A pause ends the wait.
 func TestBacklog_KnownToAllNodes(t *testing.T) {
 	t.Parallel()
-	e := newEnv(t)
-	first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
-	for i := range 3 {
-		if err := first.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, bounded)
-	e.retries(p)
-	testkit.WaitFor(t, "full", p.admission.IsFull)
-	done := make(chan error, 1)
-	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
-	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
-		t.Fatal(err)
-	}
-	if err := <-done; !errors.Is(err, ErrDisabled) || sink.attempts("") != 0 {
-		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
+	for name, bounded := range backlogs {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
+			for i := range 3 {
+				if err := first.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			sink := &fakeSink{answer: answers(nil)}
+			p := e.pipeline(sink, bounded)
+			e.retries(p)
+			testkit.WaitFor(t, "full", p.admission.IsFull)
+			done := make(chan error, 1)
+			go func() { done <- p.Handle(t.Context(), largeDelivery("d3")) }()
+			if err := e.store.States.Pause(t.Context(), "s"); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-done; !errors.Is(err, ErrDisabled) || sink.attempts("") != 0 {
+				t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
+			}
+		})
 	}
 }
 
@@ -155,17 +178,17 @@ func TestDepthTracker(t *testing.T) {
 		scheduled    int64
 		filled, full bool
 	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
-		if got := tracker.set(step.scheduled); got != step.filled || limit.IsFull() != step.full {
+		if got := tracker.set(step.scheduled, 0); got != step.filled || limit.IsFull() != step.full {
 			t.Errorf("%d: filled %v, full %v", step.scheduled, got, limit.IsFull())
 		}
 	}
-	tracker.set(2)
+	tracker.set(2, 0)
 	tracker.removeOne()
 	if limit.IsFull() || limit.WaitOpen(t.Context(), &admission.Permit{}) != nil {
 		t.Error("full after one delivery has left")
 	}
 	tracker, unbounded := newTracker(0)
-	if tracker.set(1e12) || unbounded.IsFull() || unbounded.WaitOpen(t.Context(), &admission.Permit{}) != nil {
+	if tracker.set(1e12, 1e12) || unbounded.IsFull() || unbounded.WaitOpen(t.Context(), &admission.Permit{}) != nil {
 		t.Error("full without a limit")
 	}
 }

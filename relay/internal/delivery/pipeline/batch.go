@@ -165,7 +165,11 @@ func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem)
 	if err = cmp.Or(err, full); err != nil {
 		return err
 	}
-	s.depth.set(result.Depth)
+	size := 0
+	for i := range items {
+		size += len(items[i].Notification.Data)
+	}
+	s.depth.set(result.Depth, size)
 	if result.IsRepeated {
 		o.Wake(0)
 	}

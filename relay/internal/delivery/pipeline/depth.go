@@ -27,17 +27,28 @@ func newDepthTracker(o *Options, a *admission.Admission, stats *statsBuffer) *de
 	}
 }
 
-// set takes over the number of scheduled deliveries from Redis. It reports whether the retry queue became full.
-func (t *depthTracker) set(depth int64) (becameFull bool) {
-	if !t.admission.SetDepth(depth) {
+// set takes over the number of scheduled deliveries from Redis, and adds the size of one that was scheduled. It reports whether the
+// retry queue became full.
+func (t *depthTracker) set(depth int64, addedBytes int) (becameFull bool) {
+	if !t.admission.SetDepth(depth, int64(addedBytes)) {
 		return false
 	}
-	if _, ok := t.fullLog.Allow(); ok {
-		t.opts.Log.Error("scheduled retries have reached backlog, so new deliveries wait in the queue of the sink, which drops the "+
-			"oldest events when it is full; fix the destination, raise backlog, or remove the sink",
-			"scheduled_retries", depth, "backlog", t.opts.Backlog)
-	}
+	t.reportFull("scheduled_retries", depth, "backlog", t.opts.Backlog, "backlog_bytes", t.opts.BacklogBytes)
 	return true
+}
+
+// setBytes takes over the memory of the scheduled deliveries from Redis.
+func (t *depthTracker) setBytes(bytes int64) {
+	if t.admission.SetBytes(bytes) {
+		t.reportFull("scheduled_bytes", bytes, "backlog_bytes", t.opts.BacklogBytes)
+	}
+}
+
+func (t *depthTracker) reportFull(attrs ...any) {
+	if _, ok := t.fullLog.Allow(); ok {
+		t.opts.Log.Error("scheduled retries have reached backlog or backlog_bytes, so new deliveries wait in the queue of the sink, "+
+			"which drops the oldest events when it is full; fix the destination, raise the limit, or remove the sink", attrs...)
+	}
 }
 
 // removeOne counts a removed delivery, until the next set.

@@ -67,6 +67,8 @@ type Options struct {
 	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
 	// dead letters and drops the oldest. 0 means no limit.
 	Backlog int64
+	// BacklogBytes is the memory of scheduled deliveries in Redis, at which fresh ones are not attempted. 0 means no limit.
+	BacklogBytes int64
 	// AccountShare is the maximum percentage of the dead letters that one account keeps if there are too many. 0 means no limit.
 	AccountShare int
 	// Ordering selects the deliveries that keep the order of the log. An ordered sink is delivered only by the node
@@ -176,6 +178,7 @@ func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	}
 	return admission.Options{
 		Concurrency: o.Concurrency, Rate: o.Rate, Burst: o.Burst, RateKey: rateKey, Backlog: o.Backlog,
+		BacklogBytes: o.BacklogBytes,
 		ProbeDelay: o.probeDelay, SearchRetries: o.canPostpone(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
 		OnCooldown: p.reportCooldown, Now: o.Now,
 	}

@@ -125,7 +125,7 @@ func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held 
 	})
 	if held {
 		s.blockKey(key)
-		s.depth.set(depth)
+		s.depth.set(depth, len(body))
 	}
 	return held, err
 }

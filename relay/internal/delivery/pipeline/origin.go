@@ -67,7 +67,7 @@ func (o *queueOrigin) Retry(ctx context.Context, it *Item, after time.Duration) 
 		return err
 	})
 	if err == nil {
-		o.depth.set(depth)
+		o.depth.set(depth, len(body))
 	}
 	return err
 }

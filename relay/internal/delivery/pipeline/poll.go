@@ -28,6 +28,7 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{
 		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
+		WithBytes:    withState && p.opts.BacklogBytes > 0,
 		CooldownName: p.admission.CooldownName(),
 		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each batch or digest would contain one delivery
 	}
@@ -43,9 +44,12 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 		polling.reservation.Close(0, false)
 		return r.Err
 	}
-	p.claims.depth.set(r.Depth)
+	p.claims.depth.set(r.Depth, 0)
 	var err error
 	if polling.request.WithState {
+		if polling.request.WithBytes {
+			p.claims.depth.setBytes(r.Bytes)
+		}
 		p.failures.noteStored(r.IsFailing)
 		// Before the state, because the reads are not atomic: a cooldown that was read before a resume must end with it.
 		if r.Cooldown > 0 && !p.state.isStale(polling.stateVersion) {

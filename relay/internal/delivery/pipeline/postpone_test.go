@@ -22,7 +22,7 @@ func TestPostponer_PostponedDelay(t *testing.T) {
 	for scheduled, want := range map[int64]time.Duration{
 		0: 10 * time.Second, 2500: 30 * time.Second, 5000: time.Minute, 10_000: 2 * time.Minute, 50_000: 10 * time.Minute, 1_000_000: 10 * time.Minute,
 	} {
-		p.admission.SetDepth(scheduled)
+		p.admission.SetDepth(scheduled, 0)
 		if got := postponer.postponedDelay(); got != want {
 			t.Errorf("%d scheduled: got %s, want %s", scheduled, got, want)
 		}

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	_ "embed"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -27,6 +28,8 @@ type PollRequest struct {
 	ReleaseOrder bool
 	// WithState requests State, IsFailing and Cooldown.
 	WithState bool
+	// WithBytes requests Bytes.
+	WithBytes bool
 	// CooldownName is the name of the rate; see [Rates.Cooldown]. If it is empty, Cooldown is 0.
 	CooldownName string
 }
@@ -41,6 +44,8 @@ type PollResult struct {
 	NextDue time.Duration
 	// Depth is the number of scheduled deliveries, claimed ones included.
 	Depth int64
+	// Bytes is the memory of the scheduled deliveries.
+	Bytes int64
 	State SinkState
 	// IsFailing is set if an attempt failed since the last success.
 	IsFailing bool
@@ -57,6 +62,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 	failing := make([]*redis.IntCmd, len(requests))
 	cooldowns := make([]*redis.SliceCmd, len(requests))
 	digests := make([]*redis.ZSliceCmd, len(requests))
+	bytes := make([]*redis.IntCmd, len(requests))
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := rt.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range requests {
@@ -66,6 +72,9 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 			if q.WithState {
 				states[i] = pipe.HGetAll(ctx, StateKey(rt.keys, q.Sink))
 				failing[i] = pipe.Exists(ctx, FailureStartKey(rt.keys, q.Sink))
+			}
+			if q.WithBytes {
+				bytes[i] = pipe.MemoryUsage(ctx, RecordsKey(rt.keys, q.Sink), redisconn.MemorySamples)
 			}
 			if q.WithState && q.CooldownName != "" {
 				cooldowns[i] = pipe.HMGet(ctx, RateKey(rt.keys, q.CooldownName), "rest") // without the error of HGET for no cooldown
@@ -95,6 +104,11 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 			r.State, r.IsFailing = decodeSinkState(fields), failing[i].Val() == 1
 			if cooldowns[i] != nil {
 				r.addCooldown(q, cooldowns[i].Val(), fmt.Sprint(reply[0]))
+			}
+		}
+		if e == nil && q.WithBytes {
+			if r.Bytes, e = bytes[i].Result(); errors.Is(e, redis.Nil) { // there are none
+				e = nil
 			}
 		}
 		if e != nil {
