@@ -59,6 +59,9 @@ type Service interface {
 	Start()
 	// Health returns why the sink cannot deliver at present, or nil. It may be called concurrently and must not block.
 	Health() error
+	// Resume is called on each node when an operator has resumed the sink. Work that was given up starts again. It may be called
+	// concurrently and must not block.
+	Resume()
 }
 
 // SharedLimit is a [Sink] whose destination limits several sinks together. Sinks with equal keys share one rate.

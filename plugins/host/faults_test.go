@@ -230,6 +230,27 @@ func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	}
 }
 
+// A node without deliveries starts its plugin again, too, or it would stay failed there.
+func TestHost_ResumeStartsWithoutDelivery(t *testing.T) {
+	t.Parallel()
+	repaired := filepath.Join(t.TempDir(), "repaired")
+	r := newRig(t, "repairable", func(o *Options) {
+		o.Command = append(o.Command, repaired)
+		o.MaxCrashes, o.MaxBackoff = 1, o.Backoff
+	})
+	r.Resume() // nothing happens before it was given up
+	r.Start()
+	r.until("it is given up", func() bool { return r.Status().State == StateGaveUp })
+	if err := os.WriteFile(repaired, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Resume()
+	if s := r.Status(); s.Reason != nil {
+		t.Errorf("got %+v, want no reason of a failure", s)
+	}
+	r.until("it runs", func() bool { return r.Status().State == StateRunning })
+}
+
 // The exits of a plugin that works on other nodes no longer count after it was repaired on this node.
 func TestHost_ForgetsCrashesBeforeRepair(t *testing.T) {
 	t.Parallel()

@@ -43,7 +43,9 @@ func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutp
 	if err != nil {
 		return nil, err
 	}
-	s := &pluginSession{o: o, kind: k, folder: folder, output: out}
+	s := &pluginSession{
+		o: o, kind: k, folder: folder, output: out, stdout: out.newLineWriter("stdout"), stderr: out.newLineWriter("stderr"),
+	}
 	out.takeLastLine() // of the previous run
 	s.process = &pluginProcess{
 		cmd: exec.Command(program, args...), memoryLimit: o.MemoryLimit, folder: folder.path, output: out,
@@ -80,8 +82,8 @@ func (s *pluginSession) connect(ctx context.Context) error {
 		SkipHostEnv:      true,
 		StartTimeout:     s.o.StartupTimeout + exitTimeout, // ctx ends first
 		Logger:           hclog.NewNullLogger(),
-		SyncStdout:       s.output,
-		SyncStderr:       s.output,
+		SyncStdout:       s.stdout,
+		SyncStderr:       s.stderr,
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: s.folder.path},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithInitialWindowSize(wire.Window), grpc.WithInitialConnWindowSize(wire.Window),

@@ -1,11 +1,10 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"slices"
@@ -51,31 +50,59 @@ func newOutput(log *slog.Logger, secrets redact.Secrets, observe func(Event)) *p
 	return &pluginOutput{log: log, secrets: secrets, observe: observe, now: time.Now, limiter: limiter}
 }
 
-// copyLines logs lines until r ends. The buffer size of r limits a line.
-func (o *pluginOutput) copyLines(r *bufio.Reader, stream string) {
-	for {
-		line, err := r.ReadSlice('\n')
-		cut := errors.Is(err, bufio.ErrBufferFull)
-		if text := bytes.TrimSpace(line); len(text) > 0 {
-			o.logLine(text, stream, cut)
-		}
-		for errors.Is(err, bufio.ErrBufferFull) {
-			_, err = r.ReadSlice('\n')
-		}
-		if err != nil {
-			return
-		}
-	}
+// copyLines logs the lines of a stream until r ends.
+func (o *pluginOutput) copyLines(r io.Reader, stream string) {
+	w := o.newLineWriter(stream)
+	_, _ = io.Copy(w, r)
+	w.close()
 }
 
-// Write handles the lines that go-plugin forwards from the standard output of a Go plugin.
-func (o *pluginOutput) Write(text []byte) (int, error) {
-	for line := range bytes.Lines(text) {
-		if line = bytes.TrimSpace(line); len(line) > 0 {
-			o.logLine(line[:min(len(line), maxLine)], "stdout", len(line) > maxLine)
+// lineWriter logs the lines of one stream. A line may come in several blocks; go-plugin forwards the output of Go plugins in blocks
+// of 1 KiB. Its methods may be called concurrently.
+type lineWriter struct {
+	output *pluginOutput
+	stream string
+
+	mu        sync.Mutex
+	line      []byte // the beginning of a line, at most maxLine
+	skipsRest bool   // the beginning of the line was logged
+}
+
+func (o *pluginOutput) newLineWriter(stream string) *lineWriter {
+	return &lineWriter{output: o, stream: stream}
+}
+
+// Write implements [io.Writer]. It returns no errors.
+func (w *lineWriter) Write(block []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for text := range bytes.Lines(block) {
+		rest, isComplete := bytes.CutSuffix(text, []byte{'\n'})
+		if !w.skipsRest {
+			n := min(len(rest), maxLine-len(w.line))
+			w.line = append(w.line, rest[:n]...)
+			w.skipsRest = n < len(rest)
+			if w.skipsRest || isComplete {
+				w.logLine()
+			}
 		}
+		w.skipsRest = w.skipsRest && !isComplete
 	}
-	return len(text), nil
+	return len(block), nil
+}
+
+// close logs the last line if it has no end.
+func (w *lineWriter) close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.logLine()
+}
+
+func (w *lineWriter) logLine() {
+	if text := bytes.TrimSpace(w.line); len(text) > 0 {
+		w.output.logLine(text, w.stream, w.skipsRest)
+	}
+	w.line = w.line[:0]
 }
 
 func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {

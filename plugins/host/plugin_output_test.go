@@ -1,12 +1,12 @@
 package host
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/redact"
@@ -76,7 +76,7 @@ func TestPluginOutput_Lines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer
 			var cut int
-			newTestOutput(&log, &cut).copyLines(bufio.NewReaderSize(strings.NewReader(c.in), maxLine), "stderr")
+			newTestOutput(&log, &cut).copyLines(iotest.OneByteReader(strings.NewReader(c.in)), "stderr")
 			if log.String() != c.want {
 				t.Errorf("got %swant %s", log.String(), c.want)
 			}
@@ -92,22 +92,23 @@ func TestPluginOutput_LimitsLines(t *testing.T) {
 	var log bytes.Buffer
 	var cut int
 	o := newTestOutput(&log, &cut)
+	w := o.newLineWriter("stdout")
 	for i := range 3 * linesAtOnce {
-		fmt.Fprintln(o, "line", i)
+		fmt.Fprintln(w, "line", i)
 	}
 	if n := strings.Count(log.String(), "\n"); n != linesAtOnce || cut != 2*linesAtOnce {
 		t.Errorf("%d lines, %d left out", n, cut)
 	}
 	log.Reset()
 	o.now = func() time.Time { return time.Unix(1_800_000_001, 0) }
-	fmt.Fprintln(o, "later")
+	fmt.Fprintln(w, "later")
 	if !strings.Contains(log.String(), fmt.Sprintf("suppressed_lines=%d", 2*linesAtOnce)) {
 		t.Error(log.String())
 	}
 	log.Reset()
 	o.now = func() time.Time { return time.Unix(1_800_000_002, 0) }
 	for range linesPerSecond {
-		fmt.Fprintln(o, strings.Repeat("x", maxLine))
+		fmt.Fprintln(w, strings.Repeat("x", maxLine))
 	}
 	if n, want := strings.Count(log.String(), "\n"), 2*linesPerSecond/(1+maxLine/countedBytes); n != want {
 		t.Errorf("long lines: got %d, want %d", n, want)
@@ -119,11 +120,12 @@ func TestPluginOutput_TakeLastLine(t *testing.T) {
 	var log bytes.Buffer
 	var cut int
 	o := newTestOutput(&log, &cut)
-	fmt.Fprint(o, "one\ntwo\n")
+	w := o.newLineWriter("stdout")
+	fmt.Fprint(w, "one\ntwo\n")
 	if got := o.takeLastLine(); got != "two" {
 		t.Errorf("got %q", got)
 	}
-	fmt.Fprint(o, "one\npanic: three\ngoroutine 7\n")
+	fmt.Fprint(w, "one\npanic: three\ngoroutine 7\n")
 	if got := o.takeLastLine(); got != "panic: three" {
 		t.Errorf("got %q", got)
 	}
@@ -131,11 +133,11 @@ func TestPluginOutput_TakeLastLine(t *testing.T) {
 		t.Errorf("got %q again", got)
 	}
 	const failure = `{"@message":"no database","level":"ERROR"}`
-	fmt.Fprintln(o, `{"@message":"handled","level":"INFO"}`)
+	fmt.Fprintln(w, `{"@message":"handled","level":"INFO"}`)
 	if got := o.takeLastLine(); got != "" {
 		t.Errorf("got %q, which was logged while all was well", got)
 	}
-	fmt.Fprintf(o, "%s\n%s\n", failure, `{"@message":"handled","level":"INFO"}`)
+	fmt.Fprintf(w, "%s\n%s\n", failure, `{"@message":"handled","level":"INFO"}`)
 	if got := o.takeLastLine(); got != failure {
 		t.Errorf("got %q", got)
 	}

@@ -114,7 +114,7 @@ func (p *pluginProcess) launchProcess() error {
 	p.handshake = reader
 	var followers sync.WaitGroup
 	followers.Go(func() { p.followStdout(writer) })
-	followers.Go(func() { p.output.copyLines(bufio.NewReaderSize(procpipe.NewReader(p.stderr), maxLine), "stderr") })
+	followers.Go(func() { p.output.copyLines(procpipe.NewReader(p.stderr), "stderr") })
 	go func() {
 		defer close(p.exited)
 		state := <-exited

@@ -38,6 +38,8 @@ type pluginSession struct {
 	calls   callSet
 	folder  *socketDir
 	output  *pluginOutput
+	// stdout and stderr get the output of a Go plugin that go-plugin forwards.
+	stdout, stderr *lineWriter
 }
 
 // pluginKind contains the differences between the kinds of plugins.
@@ -214,6 +216,8 @@ func (s *pluginSession) closeClient() {
 	case <-done:
 	case <-last.C:
 	}
+	s.stdout.close()
+	s.stderr.close()
 	s.folder.remove()
 }
 

@@ -124,13 +124,14 @@ func (r *rig) deliverUntilSent(id, topic string) {
 
 func TestHost_LogsPluginOutput(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "sdk", nil)
+	r := newRig(t, "sdk", func(o *Options) { o.Env = append(o.Env, "SECRET="+strings.Repeat("secret", 5)) })
 	if err := r.deliver("a", 1, "log", time.Minute); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		`"level":"WARN","msg":"from the plugin","sink":"watcher","answer":42,"plugin_sink":"forged"`,
 		`"msg":"plugin wrote a line","sink":"watcher","stream":"stdout","line":"on stdout","truncated":false`,
+		`"stream":"stderr","line":"on stderr ` + strings.Repeat("x", 1000) + `(redacted)","truncated":false`,
 	} {
 		r.until(want, func() bool { return strings.Contains(r.log.String(), want) })
 	}

@@ -104,6 +104,7 @@ func behave(ctx context.Context, topic string) error {
 	case "log":
 		slog.Warn("from the plugin", "answer", 42, "sink", "forged")
 		fmt.Println("on stdout")
+		fmt.Fprintln(os.Stderr, "on stderr "+strings.Repeat("x", 1000)+os.Getenv("SECRET"))
 	case "flood":
 		for i := range 20_000 {
 			fmt.Fprintln(os.Stderr, strings.Repeat("x", 100), i)

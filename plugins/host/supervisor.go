@@ -83,7 +83,7 @@ type supervisor struct {
 	gaveUp  giveUp
 	current *pluginSession
 	changed chan struct{} // closed and replaced when the state changes
-	restart chan struct{} // contains a value if a given-up plugin must be started
+	restart chan struct{} // contains a value if a given-up plugin must be started; at most one
 	stop    context.CancelFunc
 	done    chan struct{} // closed when everything has ended
 }
@@ -113,6 +113,17 @@ func (sv *supervisor) Start() {
 		defer close(sv.done)
 		sv.keepRunning(ctx)
 	}()
+}
+
+// Resume starts a plugin that has crashed too often. Its status has no reason until it has failed again.
+func (sv *supervisor) Resume() {
+	sv.mu.Lock()
+	defer sv.mu.Unlock()
+	if sv.status.State != StateGaveUp {
+		return
+	}
+	sv.setLocked(Status{State: StateStarting}, nil)
+	sv.restart <- struct{}{} // there is room, because only one request follows each StateGaveUp
 }
 
 // Status returns the state of the plugin.
@@ -153,10 +164,7 @@ func (sv *supervisor) currentSession(ctx context.Context) (*pluginSession, error
 			if gaveUp != nil {
 				return nil, gaveUp
 			}
-			select {
-			case sv.restart <- struct{}{}:
-			default:
-			}
+			sv.Resume()
 		}
 		if _, late := await.Value(ctx, changed); late != nil {
 			return nil, fmt.Errorf("wait for the plugin to start: %w", late)
@@ -318,10 +326,6 @@ func (sv *supervisor) waitForRestart(ctx context.Context, err error) bool {
 	remedy, note := sv.kind.crashAdvice()
 	err = fmt.Errorf("the plugin crashed too often and is no longer started: %s: %w", remedy, err)
 	sv.o.Log.Error("plugin crashed too often", "consequence", note, "error", err)
-	select {
-	case <-sv.restart: // from an earlier request
-	default:
-	}
 	sv.set(Status{State: StateGaveUp, Reason: err}, nil)
 	select {
 	case <-ctx.Done():
@@ -329,7 +333,6 @@ func (sv *supervisor) waitForRestart(ctx context.Context, err error) bool {
 	case <-sv.restart:
 	}
 	sv.budget.leaveOneCrash(time.Now())
-	sv.set(Status{State: StateStarting, Reason: err}, nil)
 	return true
 }
 

@@ -118,5 +118,8 @@ func (s *Sink) pluginInput(d relay.Delivery) (relay.Preview, error) {
 // Health returns why the plugin is not running, or nil.
 func (s *Sink) Health() error { return s.host.Status().Reason }
 
+// Resume starts a plugin that has crashed too often.
+func (s *Sink) Resume() { s.host.Resume() }
+
 // Close stops the plugin. It may be called twice.
 func (s *Sink) Close() error { return s.host.Close() }

@@ -213,7 +213,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 		},
 		DisableAfter: cfg.DisableAfter, Backlog: cfg.Backlog, BacklogBytes: int64(cfg.BacklogBytes),
 		AccountShare: cfg.AccountShare,
-		Rate: cfg.Rate, Burst: cfg.Burst,
+		Rate:         cfg.Rate, Burst: cfg.Burst,
 		Digest:             pipeline.Digest{Wait: cfg.Digest.Wait, Max: cfg.Digest.Max, By: cfg.Digest.By},
 		Batch:              sink.batchOptions(),
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,

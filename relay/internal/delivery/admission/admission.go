@@ -72,7 +72,7 @@ func New(stopping context.Context, o Options) *Admission {
 	wakeNow := func() { o.Wake(0) }
 	a := &Admission{
 		state: o.State, wake: o.Wake, stopping: stopping,
-		slots: newSemaphore(o.Concurrency, wakeNow), breaker: newBreaker(o.Now), 
+		slots: newSemaphore(o.Concurrency, wakeNow), breaker: newBreaker(o.Now),
 		backlog: newBacklog(o.Backlog, o.BacklogBytes),
 		bucket: &tokenBucket{
 			limit: newRateLimit(o.Rate, o.Burst), store: o.Store, name: o.RateKey, now: o.Now, wake: wakeNow,

@@ -179,7 +179,7 @@ func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	return admission.Options{
 		Concurrency: o.Concurrency, Rate: o.Rate, Burst: o.Burst, RateKey: rateKey, Backlog: o.Backlog,
 		BacklogBytes: o.BacklogBytes,
-		ProbeDelay: o.probeDelay, SearchRetries: o.canPostpone(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
+		ProbeDelay:   o.probeDelay, SearchRetries: o.canPostpone(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
 		OnCooldown: p.reportCooldown, Now: o.Now,
 	}
 }

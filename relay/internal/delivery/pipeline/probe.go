@@ -67,6 +67,9 @@ func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {
 // resumeAttempts ends the pause on this node. Each node also makes digests due earlier, because it may have opened some that wait
 // for the end of the pause.
 func (p *Pipeline) resumeAttempts(ctx context.Context) error {
+	if service, ok := p.opts.Sink.(relay.Service); ok {
+		service.Resume()
+	}
 	p.admission.Resume()
 	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 {
 		return o.Store.Digests.SealWithin(ctx, o.Name, o.Rate.Interval())

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync/atomic"
 	"testing"
@@ -256,5 +257,34 @@ func TestSendTest_Digest(t *testing.T) {
 	}
 	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
 		t.Errorf("stored %v", keys)
+	}
+}
+
+// givenUpSink has background work that an operator can resume.
+type givenUpSink struct {
+	fakeSink
+	resumed atomic.Int64
+}
+
+func (*givenUpSink) Start()        {}
+func (*givenUpSink) Health() error { return nil }
+func (g *givenUpSink) Resume()     { g.resumed.Add(1) }
+
+// A resume starts the work of a sink on all nodes, also on those without deliveries.
+func TestResume_StartsWorkOnAllNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sinks := []*givenUpSink{{}, {}}
+	for _, sink := range sinks {
+		e.retries(e.pipeline(sink, nil))
+	}
+	if _, err := e.store.States.Disable(t.Context(), "s", "gave up", "", time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := e.resume(); err != nil {
+		t.Fatal(err)
+	}
+	for i, sink := range sinks {
+		testkit.WaitForValue(t, fmt.Sprintf("node %d to resume", i), 1, sink.resumed.Load)
 	}
 }
