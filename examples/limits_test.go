@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,13 +94,14 @@ func (d *daemon) occupy(t *testing.T, hub string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	connected, ended := make(chan struct{}), make(chan struct{})
+	onConnected := sync.OnceFunc(func() { close(connected) })
 	t.Cleanup(func() {
 		cancel()
 		<-ended
 	})
 	go func() {
 		defer close(ended)
-		for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{OnConnected: func() { close(connected) }}) {
+		for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{OnConnected: onConnected}) {
 			t.Errorf("the first client got %v, %v", n, err)
 		}
 	}()

@@ -38,7 +38,7 @@ func TestAccountsErase(t *testing.T) {
 			fmt.Sprintf("  lines: {type: file, path: %q}\n", filepath.Join(dir, "lines")) +
 			sink("digest", ", retry: {schedule: [1h]}, digest: {wait: 1h}") +
 			sink("dead", ", retry: {schedule: []}") +
-			sink("batch", ", retry: {schedule: [1h]}, batch: {max: 4, wait: 1s}"),
+			sink("batch", ", retry: {schedule: [1h]}, batch: {max: 4, wait: 1m}"),
 	})
 	command := func(wantCode int, args ...string) string {
 		t.Helper()
@@ -155,7 +155,7 @@ func TestAccountsErase_ReadDeliveries(t *testing.T) {
 	server := redistest.Start(t)
 	var sinks strings.Builder
 	for name, more := range map[string]string{
-		"plain": "", "ordered": ", ordering: hub", "batch": ", batch: {max: 100, wait: 10s}",
+		"plain": "", "ordered": ", ordering: hub", "batch": ", batch: {max: 100, wait: 30s}",
 	} {
 		sinks.WriteString(webhookSink(name, hooks.url+"/"+name, ", concurrency: 1"+more))
 	}

@@ -76,8 +76,8 @@ func TestIdentity_JWT(t *testing.T) {
 		r.Key, r.Hub = key, hub
 		return d.Do(t, r)
 	}
-	// The leeway for the clocks of issuer and relay is 30 s, so the stream may stay open for 8 s.
-	short := d.connect(t, sign("1", "hub-1", time.Now().Add(-22*time.Second)), "hub-1", "")
+	// The leeway for the clocks of issuer and relay is 30 s, so the stream may stay open for 20 s.
+	short := d.connect(t, sign("1", "hub-1", time.Now().Add(-10*time.Second)), "hub-1", "")
 	valid := sign("1", "hub-1", time.Now().Add(time.Hour))
 	ws := d.connect(t, valid, "hub-1", "")
 	if r := publish(valid, "hub-1"); r.Status != http.StatusAccepted {
@@ -133,7 +133,7 @@ func TestIdentity_Forward(t *testing.T) {
 	}))
 	defer endpoint.Close()
 	d := serve(t, daemonConfig{
-		redis: `url: "memory:"`, auth: fmt.Sprintf(`forward: {url: %q}`, endpoint.URL),
+		redis: `url: "memory:"`, auth: fmt.Sprintf(`forward: {url: %q, timeout: 30s, cache_ttl: 1h}`, endpoint.URL),
 	})
 	get := func(key string) testkit.Reply {
 		t.Helper()

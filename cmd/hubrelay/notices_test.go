@@ -62,7 +62,7 @@ func TestSinks_ReceiveNotices(t *testing.T) {
 	last := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "what was published last", hooks.acceptedAll("/all", last))
 	d.Stop(t)
-	frames, _ := ws.snapshot()
+	frames := ws.wait(t, 4)
 	if len(frames) != 4 || strings.Contains(strings.Join(frames, ""), "hubrelay.") {
 		t.Errorf("the stream got %q", frames)
 	}

@@ -287,7 +287,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 func TestPluginsCheck(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range []string{"builtin:print", "builtin:directory"} {
-		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env",
+		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "2m", "--env",
 			"GORACE=atexit_sleep_ms=0", plugin)
 		if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") ||
 			strings.Count(out, "ok ") != 10 {
@@ -307,7 +307,7 @@ func TestPluginsCheck(t *testing.T) {
 		!strings.Contains(errOut, "choose sink or driver") {
 		t.Errorf("%d: %s", code, errOut)
 	}
-	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env",
+	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "2m", "--kind", "driver", "--env",
 		"GORACE=atexit_sleep_ms=0", "builtin:print")
 	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") ||
 		!strings.Contains(errOut, "of a driver; --verbose") {
@@ -325,8 +325,8 @@ func TestPluginsCheck(t *testing.T) {
 func TestPluginsCheckNamesFlags(t *testing.T) {
 	t.Parallel()
 	for flag, command := range map[string][]string{
-		"--config": {"--timeout", "30s", "--config", `{"typo":1}`, "builtin:print"},
-		"--no-tls": {"--timeout", "5s", "sh", "-c", `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc"; exec sleep 60`},
+		"--config": {"--timeout", "2m", "--config", `{"typo":1}`, "builtin:print"},
+		"--no-tls": {"--timeout", "20s", "sh", "-c", `echo "1|1|unix|$PLUGIN_UNIX_SOCKET_DIR/x|grpc"; exec sleep 60`},
 	} {
 		out, errOut, code := call(t, nil, "", append([]string{"plugins", "check", "--kind", "sink"}, command...)...)
 		if code != 1 || !strings.Contains(out, "(here: "+flag+")") || strings.Contains(out, "next start") {

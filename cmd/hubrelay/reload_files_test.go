@@ -168,8 +168,10 @@ func TestReloadRejectedDuringAnother(t *testing.T) {
 	writeFile(t, filepath.Dir(file), filepath.Base(file), changed)
 	d.Signal(syscall.SIGHUP)
 	d.waitUntilRejected(t, readerKey)
-	writeFile(t, filepath.Dir(file), filepath.Base(file), changed+"nothing: like it\n")
-	d.Signal(syscall.SIGHUP)
+	fresh := writeFile(t, filepath.Dir(file), "fresh.yaml", changed+"nothing: like it\n")
+	if err := os.Rename(fresh, file); err != nil { // without a signal, which could reload it a second time
+		t.Fatal(err)
+	}
 	d.refused(t, 1, "nothing")
 	close(release)
 	d.waitForReload(t, 1)

@@ -212,7 +212,7 @@ func TestSlackThreadKilled(t *testing.T) {
 // pause. Everything is delivered after it.
 func TestSlackThrottlingIsShared(t *testing.T) {
 	t.Parallel()
-	const rest = 4 * time.Second
+	const rest = 12 * time.Second
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	var began, seen time.Time // seen: the pause was in Redis

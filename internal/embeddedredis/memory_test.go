@@ -49,7 +49,7 @@ func TestMemory_WakesBlockedReads(t *testing.T) {
 	c := memoryClient(t)
 	got := make(chan error, 1)
 	go func() {
-		read := redis.XReadArgs{Streams: []string{"s", "0"}, Block: 5 * time.Second}
+		read := redis.XReadArgs{Streams: []string{"s", "0"}, Block: time.Minute}
 		streams, err := c.XRead(context.Background(), &read).Result()
 		if err == nil && len(streams[0].Messages) != 1 {
 			err = fmt.Errorf("got %v", streams)

@@ -74,7 +74,7 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.mode, c.change)
-			err := r.deliver("a", 1, "ok", 20*time.Second)
+			err := r.deliver("a", 1, "ok", startPatience)
 			wants(t, err, relay.OutcomeRetry, append(c.want, "the plugin is not running, next start at")...)
 			if !relay.IsPostponed(err) {
 				t.Error("the attempt counts, although the plugin got nothing")
@@ -196,7 +196,7 @@ func TestHost_RestartsAfterCrash(t *testing.T) {
 			r.until("b has arrived", func() bool { return len(r.lines()) == 2 })
 			wants(t, r.deliver("c", 1, topic, time.Minute), relay.OutcomeRetry, want)
 			wants(t, <-others, relay.OutcomeRetry, want)
-			if err := r.deliver("b", 2, "ok", 20*time.Second); err != nil {
+			if err := r.deliver("b", 2, "ok", startPatience); err != nil {
 				t.Error(err)
 			}
 			if r.count(EventExited) != 1 || r.count(EventStarted) != 2 {
@@ -375,7 +375,7 @@ func TestHost_LimitsOutput(t *testing.T) {
 // A plugin that answers nothing is killed some time after its attempts should have ended.
 func TestHost_KillsHungPlugin(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
+	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 15 * time.Second })
 	r.mustDeliver("a")
 	r.deliverUntilSent("b", "deaf")
 	wants(t, r.deliver("b", 1, "deaf", time.Minute), relay.OutcomeRetry,

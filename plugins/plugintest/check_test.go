@@ -141,7 +141,7 @@ func TestCheck(t *testing.T) {
 		"dies":    {"the plugin exited with status 1", ""},
 		"stays":   {"it had to be killed", ""},
 		"forgets": {"no ack for the delivery \"2\" and the attempt 1", ""},
-		"stalls":  {"1 of 1000 got no response: wait for the response of the plugin: no ack within 3s", ""},
+		"stalls":  {"1 of 1000 got no response: wait for the response of the plugin: no ack within 15s", ""},
 
 		"driver good":      {},
 		"driver picky":     {}, // refuses the servers
@@ -156,7 +156,7 @@ func TestCheck(t *testing.T) {
 			t.Parallel()
 			timeout := 30 * time.Second
 			if mode == "forgets" || mode == "stalls" {
-				timeout = 3 * time.Second
+				timeout = 15 * time.Second
 			}
 			failed, advice := check(t, mode, timeout)
 			for _, c := range []struct {

@@ -26,7 +26,7 @@ import (
 
 const (
 	testKey  = "test-key-0123456789abcdef"
-	patience = 30 * time.Second
+	patience = testkit.Patience
 )
 
 // memorySink records deliveries.
@@ -119,7 +119,7 @@ func TestDaemon_RunAndStop(t *testing.T) {
 	listening, hangUp := context.WithCancel(ctx)
 	var listener sync.WaitGroup
 	listener.Go(func() {
-		for n, err := range c.Listen(listening, client.ListenOptions{OnConnected: func() { close(connected) }}) {
+		for n, err := range c.Listen(listening, client.ListenOptions{OnConnected: sync.OnceFunc(func() { close(connected) })}) {
 			if err != nil {
 				t.Errorf("listen: %v", err)
 				return

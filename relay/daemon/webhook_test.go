@@ -87,7 +87,7 @@ func openRedis(t testing.TB, server *redistest.Server) *stores {
 
 func openWith(t testing.TB, o redisconn.Options) *stores {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
 	c, err := redisconn.Open(ctx, o)
 	if err != nil {
@@ -147,11 +147,11 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	sink := openWebhook(t, url)
 	store := store.New(b.conn.Commands(), b.keys)
 	scheduler := retry.NewScheduler(retry.Options{
-		Retries: &store.Retries, States: &store.States, Grace: 5 * time.Second,
+		Retries: &store.Retries, States: &store.States, Grace: time.Minute,
 	})
 	retries := scheduler.Register("hook")
 	handler, err := pipeline.New(pipeline.Options{
-		Name: "hook", Wake: retries.Wake, Sink: sink, Store: store, Timeout: 5 * time.Second,
+		Name: "hook", Wake: retries.Wake, Sink: sink, Store: store, Timeout: time.Minute,
 		Schedule: pipeline.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
 	})
 	if err != nil {
@@ -169,7 +169,7 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay",
 		Consumer:    fmt.Sprint("node-", number),
 		Streams:     func(sink string) []string { return queue.Keys(b.keys, sink) },
-		MaxInFlight: func(string) int { return pipeline.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
+		MaxInFlight: func(string) int { return pipeline.DefaultConcurrency }, HandlerGrace: time.Minute,
 	})
 	if err != nil {
 		t.Fatal(err)

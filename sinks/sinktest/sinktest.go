@@ -163,7 +163,7 @@ func testConcurrency(t *testing.T, h Harness) {
 	const workers, each = 16, 8
 	sink, arrived := h.Open(t, Accept)
 	defer closeSink(t, sink)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	for w := range workers {

@@ -66,7 +66,7 @@ func rawServer(t *testing.T, answer string) string {
 func TestAnswerThatSwitchesProtocols(t *testing.T) {
 	t.Parallel()
 	url := rawServer(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: anything\r\n\r\n")
-	err := deliverWithin(t, openTest(t, &Config{URL: url}), 3*time.Second)
+	err := deliverWithin(t, openTest(t, &Config{URL: url}), 30*time.Second)
 	var answer *relay.ResponseError // means that the receiver speaks HTTP
 	if outcome, _ := relay.Classify(err); errors.As(err, &answer) || !strings.Contains(fmt.Sprint(err), "status 101") ||
 		outcome != relay.OutcomeRetry {

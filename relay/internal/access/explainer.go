@@ -59,7 +59,7 @@ func (ex *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (ad
 	}
 	key := ex.opts.Keys.Find(name)
 	if key == nil {
-		return adminapi.KeyAccess{}, ex.newKeyError(name)
+		return adminapi.KeyAccess{}, ex.opts.Keys.NewNotFoundError(name)
 	}
 	if rejection := auth.CheckHubID(request.HubID); rejection != nil {
 		return adminapi.KeyAccess{}, relay.NewError(rejection.Code,
@@ -144,14 +144,6 @@ func describeAccount(account string) string {
 	return "the account " + strconv.Quote(account)
 }
 
-// newKeyError returns the error for a key that does not exist. It does not repeat the secret of a key.
-func (ex *Explainer) newKeyError(name string) *relay.Error {
-	if ex.opts.Keys.HasSecret(name) {
-		return relay.NewError(relay.CodeNoKey, "this is the secret of a key: use the name of the key")
-	}
-	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200))+"; 'hubrelay keys list' shows all keys")
-}
-
 // ExplainStream returns which of the newest events a client would see on a stream, and why not the others. A client
 // that cannot open the stream is not an error. An error is a *relay.Error, or means that Redis is unreachable.
 func (ex *Explainer) ExplainStream(
@@ -201,7 +193,7 @@ func (ex *Explainer) findGrant(
 	switch hasKey, hasCredential := request.Key != "", request.Credential != ""; {
 	case hasKey && !hasCredential && !hasClaims:
 		if key = ex.opts.Keys.Find(request.Key); key == nil {
-			return grant, nil, nil, ex.newKeyError(request.Key)
+			return grant, nil, nil, ex.opts.Keys.NewNotFoundError(request.Key)
 		}
 		rejection = ex.opts.Keys.CheckExpiry(key)
 	case hasClaims && !hasKey && !hasCredential:

@@ -4,6 +4,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -89,8 +90,14 @@ func (kr *Keyring) Find(name string) *Key {
 	return nil
 }
 
-// HasSecret reports whether a text is the secret of a key.
-func (kr *Keyring) HasSecret(secret string) bool { return kr.findSecret(apikey.HashOf(secret)) != nil }
+// NewNotFoundError returns the error for a key that does not exist. It does not repeat the secret of a key, which an operator may
+// have used as the name.
+func (kr *Keyring) NewNotFoundError(name string) *relay.Error {
+	if kr.findSecret(apikey.HashOf(name)) != nil {
+		return relay.NewError(relay.CodeNoKey, "this is the secret of a key: use the name of the key")
+	}
+	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200))+"; 'hubrelay keys list' shows all keys")
+}
 
 // CheckExpiry returns 401.auth-expired for a key that has expired.
 func (kr *Keyring) CheckExpiry(k *Key) *relay.Error {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -68,6 +69,7 @@ func TestLimits(t *testing.T) {
 	}
 	_ = first.Close()
 	n.wantEnding(t, ClosedByClient)
+	testkit.WaitForValue(t, "the place to be free", 4, n.taken)
 	if status, _ := n.refusal(t, "hub=h1&key=b"); status != http.StatusSwitchingProtocols {
 		t.Errorf("after one has gone: %d", status)
 	}

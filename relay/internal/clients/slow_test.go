@@ -60,7 +60,7 @@ func TestWriteTimeout(t *testing.T) {
 	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
+			o := Options{QueueBytes: 64 << 20, WriteTimeout: time.Second, CloseTimeout: 30 * time.Millisecond}
 			n := startNodeOver(t, o, nil, start)
 			n.dial(t, "hub=h")
 			fillSocket(n.Server)
@@ -77,7 +77,7 @@ func TestBlockedWrite_HoldsOneBuffer(t *testing.T) {
 	t.Parallel()
 	n := startNodeOver(
 		t,
-		Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond},
+		Options{QueueBytes: 64 << 20, WriteTimeout: time.Second},
 		nil,
 		(*httptest.Server).StartTLS,
 	)

@@ -262,7 +262,7 @@ func TestSlowEvents(t *testing.T) {
 
 // Where a write waits too long the client was slow, also where the server ends the stream by itself.
 func TestEventsWriteTimeout(t *testing.T) {
-	o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
+	o := Options{QueueBytes: 64 << 20, WriteTimeout: time.Second, CloseTimeout: 30 * time.Millisecond}
 	overEach(t, o, func(t *testing.T, n *node) {
 		n.listen(t, "hub=h")
 		fillSocket(n.Server)

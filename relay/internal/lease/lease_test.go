@@ -194,7 +194,7 @@ func TestRun_CancelsWorkWhenTaken(t *testing.T) {
 func TestRunHeld_KeepsLeaseWhileWorkStops(t *testing.T) {
 	t.Parallel()
 	b := open(t, redistest.Start(t), redisconn.Options{})
-	const ttl = 6 * time.Second
+	const ttl = 30 * time.Second
 	ctx, cancel := context.WithCancel(t.Context())
 	_ = b.Lease("work", ttl).RunHeld(ctx, func(work, held context.Context) error {
 		cancel()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -94,6 +95,7 @@ func TestWorker_RollsBackLostJob(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
+	s.lease = time.Minute // a late heartbeat would release the job before Redis loses it
 	back := make(chan relay.Migration, 10)
 	s.work(b, "w1", &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, _ func(relay.Progress)) error {
 		switch {
@@ -118,7 +120,7 @@ func TestWorker_RollsBackLostJob(t *testing.T) {
 			if m.JobID != id || m.Instance != "i0" || m.Lease < j.lease {
 				t.Errorf("got rollback %+v", m)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(testkit.Patience):
 			t.Fatal("the instance was not moved back")
 		}
 	}

@@ -110,6 +110,7 @@ func TestCancelJob_Running(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSite(t, newRedis(t))
+			s.lease = time.Minute // a late heartbeat would end a call
 			d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 				if m.Undo {
 					return tt.undo
@@ -137,6 +138,7 @@ func TestCancelJob_Running(t *testing.T) {
 func TestCancelJob_WorkerStops(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
+	s.lease = time.Minute // a late heartbeat would end a call
 	started := make(chan struct{})
 	var once sync.Once
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, _ func(relay.Progress)) error {

@@ -108,8 +108,8 @@ func TestWorker_LeavesJobWithUnknownServer(t *testing.T) {
 	id := s.migrate(0, "s2")
 	s.await(id, "scheduled", func(j *job) bool { return j.State == relay.JobScheduled })
 	s.work(s.b, "complete", complete, nil)
-	if j := s.awaitEnd(id); j.State != relay.JobCompleted || len(lacking.called()) != 0 || len(complete.called()) != 1 {
-		t.Errorf("got state %s with %d and %d calls, want completed with 0 and 1", j.State, len(lacking.called()),
+	if j := s.awaitEnd(id); j.State != relay.JobCompleted || len(lacking.called()) != 0 || len(complete.called()) == 0 {
+		t.Errorf("got state %s with %d and %d calls, want completed with 0 and at least 1", j.State, len(lacking.called()),
 			len(complete.called()))
 	}
 }

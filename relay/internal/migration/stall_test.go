@@ -46,7 +46,7 @@ func TestWorker_KeepsSlowDriver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	s.lease = time.Minute // A late heartbeat on a busy machine must not end a call.
-	const stall, steps = 5 * time.Second, 24
+	const stall, steps = 15 * time.Second, 22
 	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		again := time.NewTicker(stall / 20)
 		defer again.Stop()

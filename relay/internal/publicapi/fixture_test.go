@@ -306,7 +306,7 @@ func (f *fixture) raw(text string) response {
 	if _, err := io.WriteString(conn, text); err != nil {
 		f.t.Fatal(err)
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
 	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
 	if err != nil {
 		f.t.Fatalf("no response to %.60q: %v", text, err)

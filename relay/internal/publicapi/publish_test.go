@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
@@ -130,7 +131,7 @@ func TestPublish_RejectedBodyKeepsConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	r := bufio.NewReader(conn)
 	for i, size := range []int{10, 300_000, 1 << 20, 3 << 20} {
 		_, err := fmt.Fprintf(
@@ -175,7 +176,7 @@ func TestPublish_SlowBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(testkit.Patience))
 	_, err = io.WriteString(conn, "POST "+pathNotifications+" HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer ops\r\n"+
 		"X-Hub-Id: h\r\nContent-Length: 100\r\n\r\nslow")
 	if err != nil {

@@ -122,7 +122,7 @@ func (r *routerTest) subscriber(log *slog.Logger) *subscriber.Subscriber {
 // route runs a router until stop is called or the test ends.
 func (r *routerTest) route(s message.Subscriber, h Handler, log *slog.Logger) (stop func()) {
 	r.t.Helper()
-	router, err := NewRouter(RouterOptions{Handler: h, Subscriber: s, Log: log, CloseTimeout: 5 * time.Second})
+	router, err := NewRouter(RouterOptions{Handler: h, Subscriber: s, Log: log, CloseTimeout: testkit.Patience})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestRouter_StopWaitsForHandlers(t *testing.T) {
 	}
 	close(leave)
 	<-stopped
-	testkit.WaitForValue(t, "four entries to be acked", 6, func() int64 { return r.queueLength() })
+	testkit.WaitForValue(t, "the handled entries to be acked", int64(10-h.count()), func() int64 { return r.queueLength() })
 }
 
 func TestRouter_LogsClosedSubscriber(t *testing.T) {

@@ -179,7 +179,7 @@ func TestSource_ReconnectsAfterFailures(t *testing.T) {
 		if n < 4 {
 			code := map[int]int{1: 1008, 2: 1012, 3: 1013}[n]
 			_ = ws.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(code, "go"),
-				time.Now().Add(time.Second))
+				time.Now().Add(testkit.Patience))
 			return
 		}
 		send(ws, event("h", 1, cursor("c1")))

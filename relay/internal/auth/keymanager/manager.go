@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -161,7 +160,7 @@ func (m *Manager) List(ctx context.Context) ([]adminapi.Key, error) {
 func (m *Manager) Create(ctx context.Context, name string, spec adminapi.KeySpec) (adminapi.CreatedKey, error) {
 	created := adminapi.CreatedKey{Name: name}
 	if m.opts.Keys.isConfigured(name) {
-		return created, newKeyError(name, keystore.ErrExists)
+		return created, m.newKeyError(name, keystore.ErrExists)
 	}
 	if err := m.opts.CheckSpec(name, spec); err != nil {
 		return created, relay.NewError(relay.CodeInvalidArgument, err.Error())
@@ -213,16 +212,16 @@ func (m *Manager) finishChange(ctx context.Context, name string, err error) erro
 	if err == nil || errors.Is(err, redisconn.ErrTooFewReplicas) {
 		_ = m.applyChanges(ctx)
 	}
-	return newKeyError(name, err)
+	return m.newKeyError(name, err)
 }
 
 // newKeyError converts an error of the store for an operator.
-func newKeyError(name string, err error) error {
+func (m *Manager) newKeyError(name string, err error) error {
 	switch {
 	case errors.Is(err, keystore.ErrExists), errors.Is(err, keystore.ErrTooMany), errors.Is(err, keystore.ErrConflict):
 		return relay.NewError(relay.CodeInvalidState, name+": "+err.Error())
 	case errors.Is(err, keystore.ErrNotFound):
-		return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(name)+"; 'hubrelay keys list' shows all keys")
+		return m.opts.Keys.keyring.NewNotFoundError(name)
 	default:
 		return err
 	}

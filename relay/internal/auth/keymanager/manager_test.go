@@ -3,6 +3,7 @@ package keymanager
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -151,10 +152,14 @@ func TestManager_RejectsChanges(t *testing.T) {
 		}, relay.CodeNoKey},
 		"revoke a configured key": {func(ctx context.Context) error { return n.Revoke(ctx, "ops") }, relay.CodeInvalidState},
 		"revoke an unknown key":   {func(ctx context.Context) error { return n.Revoke(ctx, "nobody") }, relay.CodeNoKey},
+		"revoke by the secret":    {func(ctx context.Context) error { return n.Revoke(ctx, configuredSecret) }, relay.CodeNoKey},
 	} {
 		var got *relay.Error
 		if err := c.change(t.Context()); !errors.As(err, &got) || got.Code != c.want {
 			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+		if strings.Contains(got.Detail, configuredSecret) {
+			t.Errorf("%s: the error repeats the secret of a key: %v", name, got)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func checkNoUnitIsLost(t *testing.T, rate relay.Rate) {
 		}
 		p.Done(context.Background(), true, nil)
 	}
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(testkit.Patience)
 	done := make(chan struct{})
 	var freshWork, retryWork sync.WaitGroup
 	for worker := range 2 * size {

@@ -484,7 +484,7 @@ func TestBatch_Rate(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
 		o.Batch, o.Burst = Batch{Wait: 10 * time.Millisecond, Max: 50}, 1
-		o.Rate = relay.Rate{Count: 1, Per: 3 * time.Second} // time for all to join the second batch
+		o.Rate = relay.Rate{Count: 1, Per: 10 * time.Second} // time for all to join the second batch
 	})
 	bring(t, p, 0, 1).Wait()
 	bring(t, p, 1, 40).Wait()

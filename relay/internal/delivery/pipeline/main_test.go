@@ -120,7 +120,7 @@ func newEnv(t *testing.T) *env {
 func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	e.t.Helper()
 	o := Options{
-		Name: "s", Sink: sink, Store: e.store, Timeout: time.Second,
+		Name: "s", Sink: sink, Store: e.store, Timeout: time.Minute,
 		Schedule: Schedule{
 			Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
 			MaxAge: 10 * time.Hour,
@@ -142,7 +142,7 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	}
 	testWakes.Store(p, &handle)
 	e.t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 		defer cancel()
 		if err := p.Close(ctx); err != nil {
 			e.t.Error(err)

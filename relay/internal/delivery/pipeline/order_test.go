@@ -128,7 +128,7 @@ func TestOrder_WaitingCountsForMaxAge(t *testing.T) {
 	const count = 5
 	e.lead(e.pipeline(sink, func(o *Options) {
 		ordered(store.OrderingHub)(o)
-		o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{50 * time.Millisecond}, 50), MaxAge: 300 * time.Millisecond}
+		o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{200 * time.Millisecond}, 50), MaxAge: 3 * time.Second}
 	}), newQueue(1, count))
 	testkit.WaitFor(t, "all are dead letters", func() bool { return len(e.deadLetters()) == count && e.idle() })
 	mu.Lock()

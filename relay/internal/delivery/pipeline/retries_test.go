@@ -98,7 +98,7 @@ func TestRetries_ShareConcurrency(t *testing.T) {
 	e.scheduleDue(n)
 	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error {
 		select {
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 		}
 		return nil
@@ -298,20 +298,24 @@ func TestScheduler_ManyIdleSinks(t *testing.T) {
 		}
 		r.add(p, nil)
 	}
-	sink := &fakeSink{answer: answers(errFar, nil)}
+	sink := &fakeSink{answer: answers(errFar, nil, errFar, nil, errFar, nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = []time.Duration{100 * time.Millisecond} })
 	r.add(p, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.run(ctx) }()
-	if err := p.Handle(ctx, delivery("d1")); err != nil {
-		t.Fatal(err)
+	quickest := time.Hour
+	for i := range 3 { // the machine may stall during one
+		id := fmt.Sprint("d", i)
+		if err := p.Handle(ctx, delivery(id)); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		testkit.WaitForValue(t, "retried", 2, func() int { return sink.attempts(id) })
+		quickest = min(quickest, time.Since(start))
 	}
-	start := time.Now()
-	testkit.WaitForValue(t, "retried", 2, func() int { return sink.attempts("d1") })
-	// An idle poll would have been later.
-	if took := time.Since(start); took >= 5*time.Second {
-		t.Errorf("the retry began after %s", took)
+	if quickest >= 5*time.Second { // an idle poll
+		t.Errorf("the quickest retry began after %s", quickest)
 	}
 	cancel()
 	<-done

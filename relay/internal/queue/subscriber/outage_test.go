@@ -24,7 +24,7 @@ func TestSubscriber_PassesMalformedEntriesToHook(t *testing.T) {
 	}
 	r.publish("q", 0, 1)
 	var mu sync.Mutex
-	var stored []map[string]any
+	stored := map[string]map[string]any{} // by ID, because an entry whose removal is late is reported again
 	s := r.subscriber(func(c *subscriber.Config) {
 		c.ClaimIdle = 50 * time.Millisecond
 		failed := false
@@ -38,7 +38,7 @@ func TestSubscriber_PassesMalformedEntriesToHook(t *testing.T) {
 			if stream != "q" || id == "" {
 				t.Errorf("OnMalformed: got stream %q, entry %q", stream, id)
 			}
-			stored = append(stored, fields)
+			stored[id] = fields
 			return nil
 		}
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-const patience = 15 * time.Second
+const patience = testkit.Patience
 
 // testRedis is a Redis server with a publisher.
 type testRedis struct {
@@ -214,7 +214,7 @@ func TestSubscriber_KeepsEntriesInMemoryAlive(t *testing.T) {
 	t.Parallel()
 	r := newTestRedis(t)
 	r.publish("q", 0, 3)
-	const idle = 6 * time.Second
+	const idle = 30 * time.Second
 	quick := func(name string) func(*subscriber.Config) {
 		return func(c *subscriber.Config) {
 			c.Consumer, c.ClaimIdle, c.ClaimInterval = name, idle, 20*time.Millisecond
@@ -223,7 +223,7 @@ func TestSubscriber_KeepsEntriesInMemoryAlive(t *testing.T) {
 	c := r.subscribe(r.subscriber(quick("slow")), "q")
 	m := next(t, c) // the other entries are in memory
 	claimed := r.subscribe(r.subscriber(quick("other")), "q")
-	for last, heartbeats := time.Duration(0), 0; heartbeats < 2; { // each resets the idle time
+	for last, heartbeats := time.Duration(0), 0; heartbeats < 1; { // each resets the idle time
 		args := redis.XPendingExtArgs{Stream: "q", Group: "sinks", Start: "-", End: "+", Count: 1}
 		list, err := r.redis.XPendingExt(t.Context(), &args).Result()
 		if err != nil || len(list) != 1 || list[0].Idle > idle {
@@ -341,15 +341,19 @@ func TestSubscribe_InterruptsBlockedRead(t *testing.T) {
 	r := newTestRedis(t)
 	s := r.subscriber(nil)
 	const topics = 20
-	begin := time.Now()
+	slow := 0
 	for i := range topics {
+		begin := time.Now()
 		topic := fmt.Sprint("q", i)
 		r.publish(topic, 0, 1)
 		next(t, r.subscribe(s, topic)).Ack()
-		r.expectEmpty(topic) // by then the reader blocks or will block soon
+		r.expectEmpty(topic)                          // by then the reader blocks or will block soon
+		if time.Since(begin) > redisconn.MaxBlock/2 { // every read would end after MaxBlock anyway
+			slow++
+		}
 	}
-	if took := time.Since(begin); took > topics*redisconn.MaxBlock/2 { // every read would end after MaxBlock anyway
-		t.Errorf("%d topics took %s, want at most %s", topics, took, topics*redisconn.MaxBlock/2)
+	if slow > topics/2 {
+		t.Errorf("%d of %d reads were not interrupted", slow, topics)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-const openTimeout = 15 * time.Second
+const openTimeout = 2 * time.Minute
 
 // Open connects to s, and closes the connection at the end of the test.
 func Open(tb testing.TB, s *redistest.Server, o redisconn.Options) *redisconn.Conn {
