@@ -245,9 +245,7 @@ func (l *listener) read(ctx context.Context, ws *websocket.Conn) error {
 				return err
 			}
 		}
-		if n.Cursor != "" {
-			l.cursor = n.Cursor
-		}
+		l.cursor = n.Cursor // without one, the server cannot continue after an earlier cursor either
 		if l.done = !l.deliver(n); l.done {
 			return nil
 		}

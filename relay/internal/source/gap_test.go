@@ -67,6 +67,40 @@ func TestSource_ReportsGaps(t *testing.T) {
 	}
 }
 
+// An upstream may stop sending cursors. An old cursor must not hide what is lost then.
+func TestSource_CountsGapsWhenCursorsEnd(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var after []string
+	u := startUpstream(t, func(n int, ws *websocket.Conn, query map[string][]string) {
+		mu.Lock()
+		after = append(after, query["after"]...)
+		mu.Unlock()
+		switch n {
+		case 1:
+			send(ws, event("h", 1, cursor("c1")), event("h", 2, ""))
+		case 2:
+			send(ws, event("h", 3, ""))
+			waitForClose(ws)
+		default:
+			waitForClose(ws)
+		}
+	})
+	r := newReader(t, u.URL, nil)
+	r.expectLog("1 2 ~ 3")
+	if f := r.figures(); f.Gaps != 1 || f.Cursor != "" {
+		t.Errorf("got %+v, want one gap and no cursor", f)
+	}
+	r.stop()
+	r.start()
+	r.expectLog("1 2 ~ 3 ~")
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(after, " "); got != "now now now" {
+		t.Errorf("got cursors %s", got)
+	}
+}
+
 // An upstream can send any number of gaps. All are counted, but few are reported and lead to a resync of clients.
 func TestSource_LimitsGaps(t *testing.T) {
 	t.Parallel()

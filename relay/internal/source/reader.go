@@ -170,9 +170,7 @@ func (s *session) handleMessage(ctx context.Context, n relay.Notification) error
 		s.opt.Log.WarnContext(ctx,
 			"upstream sends no cursors, so events during a disconnect are lost and counted as a gap")
 	}
-	if n.Cursor != "" {
-		s.cursor = n.Cursor
-	}
+	s.cursor = n.Cursor // without one, the upstream cannot continue after an earlier cursor either
 	return s.enqueue(ctx, message{data: n.Data, cursor: n.Cursor, from: s.upstreamID})
 }
 

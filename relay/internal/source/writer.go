@@ -47,7 +47,7 @@ func (s *session) storeLoop(ctx context.Context) error {
 			return err
 		}
 		s.inFlightBytes.Release(b.released)
-		if b.Cursor != "" {
+		if b.Cursor != "" || b.ForgetsCursor {
 			s.savedCursor = b.Cursor
 		}
 		s.opt.Observer.SourceStored(s.opt.Name, b.Batch)
@@ -110,12 +110,15 @@ func (s *session) addGap(b *pendingBatch, m message) {
 // appendMessage validates a message and adds it to the batch.
 func (s *session) appendMessage(batch *sourcestore.Batch, m message) {
 	if m.cursor != "" {
-		batch.Cursor = m.cursor
+		batch.Cursor, batch.ForgetsCursor = m.cursor, false
 	}
 	if m.data == nil {
 		return
 	}
 	if m.isNotification() {
+		if m.cursor == "" {
+			batch.Cursor, batch.ForgetsCursor = "", true
+		}
 		n, returned, rejected := s.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: s.opt.Hub, AnyAccount: true},
 			ingest.RelayHop{From: m.from, Self: s.opt.RelayID})
 		switch {

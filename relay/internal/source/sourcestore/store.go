@@ -43,6 +43,8 @@ type Batch struct {
 	Rejected []RejectedMessage
 	// Cursor is the cursor of the upstream after the batch, or "" if unknown.
 	Cursor string
+	// ForgetsCursor removes the stored cursor, because the upstream no longer sends cursors. Cursor is "".
+	ForgetsCursor bool
 	// Returned is the number of notifications that were left out because they came from this relay. Gaps is the number of
 	// times that notifications may be missing.
 	Returned, Gaps int
