@@ -3,6 +3,7 @@ package inbox
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -44,21 +45,37 @@ func (s *Store) Read(ctx context.Context, after string, count int, block time.Du
 	}
 	entries := make([]Entry, len(list))
 	for i, e := range list {
-		entries[i] = Entry{ID: e.ID, Omitted: e.Omitted}
-		resp.EachField(e.Body, func(key, value []byte) bool {
-			switch {
-			case string(key) == "key" && entries[i].Key == "":
-				entries[i].Key = string(value)
-			case string(key) == resp.FieldData && entries[i].Data == nil:
-				entries[i].Data = value
-			}
-			return true
-		})
-		if entries[i].Data == nil {
-			entries[i].Fields = encodeFields(e.Body)
-		}
+		entries[i] = newEntry(e)
 	}
 	return entries, nil
+}
+
+func newEntry(e resp.Entry) Entry {
+	entry := Entry{ID: e.ID}
+	size := e.Omitted
+	counts := map[string]int{}
+	resp.EachField(e.Body, func(key, value []byte) bool {
+		size += int64(len(key) + len(value))
+		switch name := string(key); name {
+		case "key":
+			entry.Key = string(value)
+			counts[name]++
+		case resp.FieldData:
+			entry.Data = value
+			counts[name]++
+		}
+		return true
+	})
+	switch {
+	case e.Omitted > 0: // a field may be missing
+		entry.Problem = fmt.Sprintf("the entry has %d bytes; at most %d are read", size, MaxEntry)
+	case counts[resp.FieldData] > 1 || counts["key"] > 1:
+		entry.Problem = `the entry has several fields "data" or "key"; write one entry for each event`
+	}
+	if entry.Data == nil {
+		entry.Fields = encodeFields(e.Body)
+	}
+	return entry
 }
 
 // encodeFields returns the fields of an entry as a JSON object.

@@ -42,8 +42,8 @@ type Entry struct {
 	Fields []byte
 	// Key is the idempotency key of the producer. It may be empty.
 	Key string
-	// Omitted is the number of bytes beyond [MaxEntry], which were not read.
-	Omitted int64
+	// Problem is why the entry is invalid whatever its data is, or "".
+	Problem string
 }
 
 // Notification is a valid inbox entry.

@@ -175,3 +175,30 @@ func TestStore_IsLarge(t *testing.T) {
 		})
 	}
 }
+
+// A field that was not read, or a second one, must not change the meaning of an entry without a notice.
+func TestRead_ReportsUnusableEntries(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	large := strings.Repeat("x", 2<<20)
+	for _, c := range []struct {
+		fields []string
+		want   string
+	}{
+		{[]string{"data", "{}", "other", "x", "key", "k"}, ""},
+		{[]string{"blob", large, "data", "{}"}, "the entry has 2097162 bytes; at most 1114112 are read"},
+		{[]string{"data", "{}", "blob", large, "key", "k"}, "the entry has 2097166 bytes; at most 1114112 are read"},
+		{[]string{"data", "{}", "data", "[]"}, "several fields"},
+		{[]string{"data", "{}", "key", "a", "key", "b"}, "several fields"},
+	} {
+		id, err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: Key(b.Keys()), Values: c.fields}).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		list, err := b.Read(t.Context(), "", 10, 0)
+		if err != nil || len(list) != 1 || !strings.Contains(list[0].Problem, c.want) || (c.want == "") != (list[0].Problem == "") {
+			t.Errorf("%.40q: got %+.200v, %v, want the problem %q", c.fields, list, err, c.want)
+		}
+		b.Commands().XDel(t.Context(), Key(b.Keys()), id)
+	}
+}

@@ -168,7 +168,10 @@ func (in *InboxReader) classify(entries []inbox.Entry) (
 
 // validateEntry validates one entry. A process with write access to Redis may write for all hubs and accounts.
 func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reason string) {
-	if e.Data == nil && e.Omitted == 0 {
+	if e.Problem != "" {
+		return n, e.Problem
+	}
+	if e.Data == nil {
 		return n, `the entry has no field "data"; write it with XADD … '*' data '{"topic":…}'`
 	}
 	if e.Key != "" {
@@ -177,7 +180,7 @@ func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reaso
 		}
 	}
 	// Do not scan data that is far too large.
-	if size := int64(len(e.Data)) + e.Omitted; size > 4*MaxNotification {
+	if size := len(e.Data); size > 4*MaxNotification {
 		return n, fmt.Sprintf("%s: an event has at most %d bytes, this one has %d", relay.CodeTooLarge,
 			MaxNotification, size)
 	}
