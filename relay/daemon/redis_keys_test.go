@@ -56,6 +56,7 @@ func TestRedisKeys_MatchArchitecture(t *testing.T) {
 		"digests:<sink>":                 store.DigestsKey(k, "<sink>"),
 		"digest:<sink>:<group>":          store.DigestKey(k, "<sink>", "<group>"),
 		"digestcount:<sink>":             store.DigestCountKey(k, "<sink>"),
+		"digestbytes:<sink>":             store.DigestBytesKey(k, "<sink>"),
 		"batchids:<sink>":                store.BatchedIDsKey(k, "<sink>"),
 		"batchlog:<sink>":                store.BatchLogKey(k, "<sink>"),
 		"shared:<sink>:<hash>":           store.SharedStateKey(k, "<sink>", "<hash>"),

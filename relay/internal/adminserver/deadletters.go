@@ -66,7 +66,7 @@ func replayDeadLetters(
 	result, err := changeDeadLetters(r, "replayed", request, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
 	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Changed,
-			"fix the destination and wait until the backlog shrinks, or increase backlog, then repeat")
+			"fix the destination and wait until the backlog shrinks, or increase the limit, then repeat")
 	}
 	return result, err
 }

@@ -125,6 +125,12 @@ func (s *openSink) stateOnNode(stored store.State) nodeState {
 			adminapi.SinkDown, "the destination failed many times in a row, so only one probe runs at a time", h.ProbeAt,
 		}
 	}
+	if s.pipeline.IsBacklogFull() {
+		return nodeState{
+			state:  adminapi.SinkActive,
+			reason: "scheduled retries have reached backlog or backlog_bytes, so new deliveries wait",
+		}
+	}
 	return nodeState{state: adminapi.SinkActive}
 }
 

@@ -63,7 +63,8 @@ func (s *Service) ReplaySink(
 	}
 	return replayer.Replay(ctx, replay.Request{
 		Sink: name, Filter: sink.filter, Ordering: sink.ordering(), Partitions: s.keys.Partitions(), After: after,
-		Until: until, Selects: selects, Backlog: sink.cfg.Backlog, DryRun: selection.DryRun,
+		Until: until, Selects: selects, Backlog: sink.cfg.Backlog,
+		BacklogBytes: int64(sink.cfg.BacklogBytes), DryRun: selection.DryRun,
 	})
 }
 

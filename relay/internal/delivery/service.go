@@ -197,6 +197,19 @@ func (s *Service) StartComponent(ctx context.Context, name string, run func(cont
 	s.group.Start(ctx, name, run)
 }
 
+// minDigestLimit is the minimum of digestLimit: one notification of the maximum size.
+const minDigestLimit = 256 << 10
+
+// digestLimit returns the part of a sink in the memory for open digests, in bytes, or 0 for no limit. Digests have as much memory as
+// queues.
+func (s *Service) digestLimit() int64 {
+	total, _ := s.opts.Memory.QueueLimit()
+	if total == 0 {
+		return 0
+	}
+	return max(total/int64(max(len(s.sinks.list()), 1)), minDigestLimit)
+}
+
 // newPipeline creates the pipeline of a sink and starts nothing.
 func (s *Service) newPipeline(sink *openSink) error {
 	retries := s.scheduler.Register(sink.name)
@@ -212,6 +225,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 			Delays: cfg.Retry.Schedule, MaxAge: cfg.Retry.MaxAge, MaxAttempts: cfg.Retry.MaxAttempts,
 		},
 		DisableAfter: cfg.DisableAfter, Backlog: cfg.Backlog, BacklogBytes: int64(cfg.BacklogBytes),
+		DigestBytes:  s.digestLimit,
 		AccountShare: cfg.AccountShare,
 		Rate:         cfg.Rate, Burst: cfg.Burst,
 		Digest:             pipeline.Digest{Wait: cfg.Digest.Wait, Max: cfg.Digest.Max, By: cfg.Digest.By},

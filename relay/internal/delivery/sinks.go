@@ -323,7 +323,7 @@ func sinkNames(sinks []*openSink) []string {
 func (s *openSink) ordering() store.Ordering { return store.Ordering(s.cfg.Ordering) }
 
 func (s *openSink) replayOptions() store.ReplayOptions {
-	return store.ReplayOptions{Ordering: s.ordering(), MaxBacklog: s.cfg.Backlog}
+	return store.ReplayOptions{Ordering: s.ordering(), MaxBacklog: s.cfg.Backlog, MaxBytes: int64(s.cfg.BacklogBytes)}
 }
 
 func (s *openSink) batchOptions() pipeline.Batch {

@@ -39,6 +39,8 @@ type RetryStore interface {
 	ScheduleAll(
 		ctx context.Context, sink string, maxBacklog int64, all []store.Scheduled,
 	) (added, processed int, err error)
+	// Sizes returns the memory of the scheduled deliveries of each sink, in bytes.
+	Sizes(ctx context.Context, sinks []string) ([]int64, error)
 	// CountScheduled returns how many of the IDs are scheduled.
 	CountScheduled(ctx context.Context, sink string, ids []string) (int, error)
 }
@@ -96,7 +98,9 @@ type Request struct {
 	Selects func(relay.Notification) bool
 	// Backlog is the maximum number of scheduled deliveries. 0 means no limit.
 	Backlog int64
-	// DryRun schedules nothing, and only counts what would be scheduled. It ignores Backlog.
+	// BacklogBytes is the maximum memory of the scheduled deliveries. A page may exceed it. 0 means no limit.
+	BacklogBytes int64
+	// DryRun schedules nothing, and only counts what would be scheduled. It ignores Backlog and BacklogBytes.
 	DryRun bool
 }
 
@@ -242,6 +246,15 @@ func (r Replayer) schedulePage(
 	}
 	if r.Memory.Measure(ctx); r.Memory.IsNearlyFull() {
 		return 0, redisconn.NewFullError("replay", errNearlyFull)
+	}
+	if q.BacklogBytes > 0 {
+		sizes, err := r.Retries.Sizes(ctx, []string{q.Sink})
+		if err != nil {
+			return 0, err
+		}
+		if sizes[0] >= q.BacklogBytes {
+			return 0, store.ErrFull
+		}
 	}
 	added, seen, err := r.Retries.ScheduleAll(ctx, q.Sink, q.Backlog, deliveries)
 	if err != nil {

@@ -153,6 +153,8 @@ func sinkProblem(s *adminapi.Sink) string {
 	switch {
 	case !s.Configured:
 		return "not configured on this node; " + nextStep(s)
+	case s.State == adminapi.SinkActive && s.Reason != "":
+		return fmt.Sprintf("%s; 'hubrelay sinks retry %s' starts the retries now", s.Reason, s.Name)
 	case s.State == adminapi.SinkActive && s.Retrying > 0 && len(s.FailedAttempts) > 0:
 		return "failed attempts: " + failureSummary(s)
 	case s.State == adminapi.SinkActive:

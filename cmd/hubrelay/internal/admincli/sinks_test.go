@@ -112,6 +112,13 @@ func TestSinkNotes(t *testing.T) {
 	if got := strings.Join(sinkNotes(&s), "\n"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
+	s = adminapi.Sink{
+		Name: "billing", Configured: true, State: adminapi.SinkActive, Reason: "scheduled retries have reached backlog", Retrying: 3,
+	}
+	want = "billing: scheduled retries have reached backlog; 'hubrelay sinks retry billing' starts the retries now"
+	if got := strings.Join(sinkNotes(&s), "\n"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
 	s = adminapi.Sink{Name: "billing", Configured: true, State: adminapi.SinkActive}
 	if notes := sinkNotes(&s); len(notes) != 0 {
 		t.Errorf("active sink: got notes %q, want none", notes)

@@ -200,7 +200,16 @@ func (a *Admission) SetBytes(bytes int64) (becameFull bool) { return a.backlog.s
 func (a *Admission) RemoveScheduled() { a.backlog.removeOne() }
 
 // Depth returns the number of scheduled deliveries.
-func (a *Admission) Depth() int64 { return a.backlog.getDepth() }
+func (a *Admission) Depth() int64 {
+	depth, _ := a.backlog.size()
+	return depth
+}
+
+// Bytes returns the memory of the scheduled deliveries.
+func (a *Admission) Bytes() int64 {
+	_, bytes := a.backlog.size()
+	return bytes
+}
 
 // IsFull reports whether there are as many scheduled deliveries as the backlog allows.
 func (a *Admission) IsFull() bool { return a.backlog.isFull() }

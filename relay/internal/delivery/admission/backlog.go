@@ -44,10 +44,10 @@ func (b *backlog) update(change func()) (becameFull bool) {
 	return isFull && !wasFull
 }
 
-func (b *backlog) getDepth() int64 {
+func (b *backlog) size() (depth, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.depth
+	return b.depth, b.bytes
 }
 
 func (b *backlog) isFull() bool {

@@ -46,7 +46,7 @@ func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if !p.admission.IsFull() {
+			if !p.IsBacklogFull() {
 				t.Error("not full after three")
 			}
 			e.retries(p)
@@ -129,6 +129,33 @@ func TestBacklog_LimitsReplay(t *testing.T) {
 	request.After, request.Backlog = replay.StartAt(got.Next), 0
 	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 129 || e.scheduledCount() != 249 {
 		t.Errorf("%+v, %v, %d scheduled", got, err, e.scheduledCount())
+	}
+}
+
+// Replays stop when the scheduled deliveries have reached the limit. The last page may exceed it.
+func TestBacklog_LimitsBytesOfReplays(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	log := &fakeLog{reached: "9000-0", covers: true, queued: map[string]bool{}}
+	for i := 1; i <= 2000; i++ {
+		n := delivery(fmt.Sprintf("n%d", i)).Notifications[0]
+		n.Cursor = fmt.Sprintf("%d-0", i)
+		log.entries = append(log.entries, n)
+	}
+	request := replay.Request{Sink: "s", Partitions: 1, After: replay.StartAt("0-0"), BacklogBytes: 100_000}
+	got, err := e.replay(t.Context(), log, request)
+	if !errors.Is(err, store.ErrFull) || got.Scheduled == 0 || got.Scheduled > 1000 ||
+		got.Next != fmt.Sprintf("%d-0", got.Scheduled) {
+		t.Fatalf("replay of the log: got %+v, %v, want ErrFull and the position to continue at", got, err)
+	}
+	e.addDeadLetters(t, "d1")
+	changed, err := e.replayAllDeadLetters(store.ReplayOptions{MaxBytes: 100_000})
+	if !errors.Is(err, store.ErrFull) || changed.Done != 0 || len(e.deadLetters()) != 1 {
+		t.Errorf("replay of dead letters: got %+v, %v, want ErrFull", changed, err)
+	}
+	request.After, request.BacklogBytes = replay.StartAt(got.Next), 1<<30
+	if rest, err := e.replay(t.Context(), log, request); err != nil || rest.Scheduled != 2000-got.Scheduled {
+		t.Errorf("the rest: got %+v, %v", rest, err)
 	}
 }
 

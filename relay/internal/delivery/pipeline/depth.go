@@ -33,21 +33,23 @@ func (t *depthTracker) set(depth int64, addedBytes int) (becameFull bool) {
 	if !t.admission.SetDepth(depth, int64(addedBytes)) {
 		return false
 	}
-	t.reportFull("scheduled_retries", depth, "backlog", t.opts.Backlog, "backlog_bytes", t.opts.BacklogBytes)
+	t.reportFull()
 	return true
 }
 
 // setBytes takes over the memory of the scheduled deliveries from Redis.
 func (t *depthTracker) setBytes(bytes int64) {
 	if t.admission.SetBytes(bytes) {
-		t.reportFull("scheduled_bytes", bytes, "backlog_bytes", t.opts.BacklogBytes)
+		t.reportFull()
 	}
 }
 
-func (t *depthTracker) reportFull(attrs ...any) {
+func (t *depthTracker) reportFull() {
 	if _, ok := t.fullLog.Allow(); ok {
 		t.opts.Log.Error("scheduled retries have reached backlog or backlog_bytes, so new deliveries wait in the queue of the sink, "+
-			"which drops the oldest events when it is full; fix the destination, raise the limit, or remove the sink", attrs...)
+			"which drops the oldest events when it is full; fix the destination, raise the limit, or remove the sink",
+			"scheduled_retries", t.admission.Depth(), "backlog", t.opts.Backlog,
+			"scheduled_bytes", t.admission.Bytes(), "backlog_bytes", t.opts.BacklogBytes)
 	}
 }
 

@@ -140,12 +140,21 @@ func (s *digestStage) add(ctx context.Context, e store.DigestEntry) (done bool, 
 func (o *Options) newDigestEntry(n relay.Notification, wait time.Duration) store.DigestEntry {
 	e := store.DigestEntry{
 		Notification: n, MaxListed: o.Digest.Max, Wait: wait, ArrivedAt: n.StoredAt(), MaxBacklog: o.Backlog,
+		MaxBytes: o.maxDigestBytes(),
 	}
 	if e.ArrivedAt.IsZero() {
 		e.ArrivedAt = o.Now()
 	}
 	e.Shared, e.Group = digestGroup(n, o.Digest.By)
 	return e
+}
+
+// maxDigestBytes returns the maximum size of the notifications in all open digests together, or 0 for no limit.
+func (o *Options) maxDigestBytes() int64 {
+	if o.BacklogBytes == 0 && o.DigestBytes != nil {
+		return o.DigestBytes()
+	}
+	return o.BacklogBytes
 }
 
 // SharedAttributes returns the values that the notifications of a digest by these names have in common with n. Names

@@ -308,6 +308,43 @@ func TestDigest_LimitedByBacklog(t *testing.T) {
 	}
 }
 
+// The notifications in all open digests together are limited. Open digests only count further ones, and others are delivered alone.
+func TestDigest_LimitsBytesOfAllDigests(t *testing.T) {
+	t.Parallel()
+	for name, limit := range map[string]func(*Options){
+		"backlog_bytes": func(o *Options) { o.BacklogBytes = 1 << 20 },
+		"part of redis": func(o *Options) { o.DigestBytes = func() int64 { return 1 << 20 } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			sink := &fakeSink{answer: answers(nil)}
+			p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20, ByHub)(o); limit(o) })
+			const hubs = 20
+			for i := range 2 * hubs {
+				d := event(i, "a.b", fmt.Sprint("h", i%hubs))
+				d.Notifications[0].Data = fmt.Appendf(nil, `{"context":{},"s":%q}`, strings.Repeat("x", 100_000))
+				if err := p.Handle(t.Context(), d); err != nil {
+					t.Fatal(err)
+				}
+			}
+			const open = 11 // the last one exceeds the limit
+			if n := e.digestedCount(); n != 2*open || sink.attempts("") != 2*(hubs-open) {
+				t.Errorf("%d in digests, %d sent alone", n, sink.attempts(""))
+			}
+			e.retries(p)
+			e.due()
+			testkit.WaitForValue(t, "the digests to be delivered", 2*(hubs-open)+open, func() int { return len(sink.deliveries()) })
+			for _, d := range sink.deliveries()[2*(hubs-open):] {
+				if d.Digest.Count != 2 || len(d.Notifications) != 1 {
+					t.Errorf("got a digest of %d that lists %d, want 2 and 1", d.Digest.Count, len(d.Notifications))
+				}
+			}
+			testkit.WaitFor(t, "nothing to be left in Redis", func() bool { return len(e.left()) == 0 })
+		})
+	}
+}
+
 // A sealed digest is the same in every attempt, as a dead letter, and after its replay.
 func TestDigest_SealedIsUnchanged(t *testing.T) {
 	t.Parallel()

@@ -12,6 +12,9 @@ import (
 // digestRetryDelay is the delay after due digests could not be sealed.
 const digestRetryDelay = time.Second
 
+// fullPollInterval is the time between measurements of scheduled deliveries that have reached BacklogBytes.
+const fullPollInterval = time.Second
+
 // pollState describes the last Poll for Apply.
 type pollState struct {
 	request      store.PollRequest
@@ -28,7 +31,7 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{
 		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
-		WithBytes:    withState && p.opts.BacklogBytes > 0,
+		WithBytes:    p.opts.BacklogBytes > 0 && (withState || p.opts.usesDigests() || p.admission.IsFull()),
 		CooldownName: p.admission.CooldownName(),
 		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each batch or digest would contain one delivery
 	}
@@ -45,11 +48,14 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 		return r.Err
 	}
 	p.claims.depth.set(r.Depth, 0)
+	if polling.request.WithBytes {
+		p.claims.depth.setBytes(r.Bytes)
+		if p.admission.IsFull() {
+			o.Wake(fullPollInterval)
+		}
+	}
 	var err error
 	if polling.request.WithState {
-		if polling.request.WithBytes {
-			p.claims.depth.setBytes(r.Bytes)
-		}
 		p.failures.noteStored(r.IsFailing)
 		// Before the state, because the reads are not atomic: a cooldown that was read before a resume must end with it.
 		if r.Cooldown > 0 && !p.state.isStale(polling.stateVersion) {

@@ -58,6 +58,9 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 	return h
 }
 
+// IsBacklogFull reports whether new deliveries wait because the scheduled ones have reached Backlog or BacklogBytes.
+func (p *Pipeline) IsBacklogFull() bool { return p.admission.IsFull() }
+
 // EndStoredCooldown ends the pause that the destination asked for, in Redis. The nodes end it when they notice that the sink was
 // resumed.
 func (p *Pipeline) EndStoredCooldown(ctx context.Context) error {

@@ -45,6 +45,8 @@ type ReplayOptions struct {
 	Ordering Ordering
 	// MaxBacklog limits the scheduled deliveries. 0 means no limit.
 	MaxBacklog int64
+	// MaxBytes limits the memory of the scheduled deliveries. Up to 100 dead letters may exceed it. 0 means no limit.
+	MaxBytes int64
 }
 
 // Replay moves dead letters to the retry queue. They are due at once, keep their history and start the retry schedule
@@ -87,6 +89,15 @@ func changeArgs(refs []deadLetterRef, args ...any) []any {
 func (d *DeadLetters) replayChange(o ReplayOptions) change {
 	return func(ctx context.Context, sink string, refs []deadLetterRef) ([]ChangeStatus, error) {
 		keys := d.retryKeys(sink, DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink))
+		if o.MaxBytes > 0 {
+			sizes, err := redisconn.KeySizes(ctx, d.client, []string{RecordsKey(d.keys, sink)})
+			if err != nil {
+				return nil, err
+			}
+			if sizes[0] >= o.MaxBytes {
+				return nil, ErrFull
+			}
+		}
 		args := changeArgs(refs, o.MaxBacklog, o.Ordering.defaultKeyPrefix())
 		statuses, err := runChange(ctx, d.client, replayDeadLettersScript, keys, args)
 		if err != nil {

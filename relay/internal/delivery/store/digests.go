@@ -69,6 +69,9 @@ type DigestEntry struct {
 	LeaseEnd string
 	// MaxBacklog limits open digests plus scheduled deliveries when a digest is opened. 0 means no limit.
 	MaxBacklog int64
+	// MaxBytes limits the listed notifications of all open digests of the sink together, in bytes. Above it, no digest is opened, and
+	// the open ones only count. 0 means no limit.
+	MaxBytes int64
 	// OnlyIfWaiting adds the notification only if something of the sink is due or another digest is open.
 	OnlyIfWaiting bool
 }
@@ -98,7 +101,7 @@ func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 		onlyIfWaiting, e.Group, e.Wait.Milliseconds(), NewDeliveryID(e.ArrivedAt), shared,
 		e.MaxListed, maxDigestBytes, digestDedupSize,
 		n.ID, n.Topic, e.ArrivedAt.UnixMilli(), e.ArrivedAt.UTC().Format(time.RFC3339Nano), n.appendFields(nil),
-		e.LeaseEnd, e.MaxBacklog).Int64Slice()
+		e.LeaseEnd, e.MaxBacklog, e.MaxBytes).Int64Slice()
 	if err == nil && len(reply) != 2 {
 		err = errReply
 	}
@@ -195,7 +198,8 @@ func (d *Digests) SealAccount(ctx context.Context, sink, account string) error {
 }
 
 func (d *Digests) digestKeys(sink, group string) []string {
-	return d.retryKeys(sink, DigestsKey(d.keys, sink), DigestKey(d.keys, sink, group), DigestCountKey(d.keys, sink))
+	return d.retryKeys(sink, DigestsKey(d.keys, sink), DigestKey(d.keys, sink, group), DigestCountKey(d.keys, sink),
+		DigestBytesKey(d.keys, sink))
 }
 
 // NewDeliveryID returns an ID in the format of notification IDs, whose first four bytes are seconds.

@@ -18,6 +18,7 @@ func TestKeys(t *testing.T) {
 		{DigestKey(cluster, "billing", "7f"), "hubrelay:digest:{billing}:7f"},
 		{DigestsKey(cluster, "billing"), "hubrelay:digests:{billing}"},
 		{DigestCountKey(cluster, "billing"), "hubrelay:digestcount:{billing}"},
+		{DigestBytesKey(cluster, "billing"), "hubrelay:digestbytes:{billing}"},
 		{BatchedIDsKey(cluster, "billing"), "hubrelay:batchids:{billing}"},
 		{BatchLogKey(cluster, "billing"), "hubrelay:batchlog:{billing}"},
 		{RetryKey(cluster, "billing"), "hubrelay:retry:{billing}"},

@@ -1,5 +1,5 @@
 -- Add a notification to the open digest of its group. A repetition changes nothing while that digest is open.
--- KEYS: retry, records, arrivals, digests, digest, digestcount, order, ordermembers. ARGV:
+-- KEYS: retry, records, arrivals, digests, digest, digestcount, digestbytes, order, ordermembers. ARGV:
 --   1: 1 to add it only if something of the sink is waiting (0: always)
 --   2: group
 --   3: milliseconds until a new digest is sealed
@@ -11,10 +11,13 @@
 --   13: the encoded notification
 --   14: end of its claim if it is scheduled, or ''
 --   15: maximum number of open digests and scheduled deliveries when a digest is opened (0: no limit)
+--   16: maximum bytes of listed notifications of all open digests of the sink (0: no limit), above which no digest is opened and
+--       the open ones only count
 -- A scheduled notification leaves the retry queue, unless its claim was lost.
 -- Returns milliseconds until the digest is sealed (-1: not added, -2: claim lost), and 1 if that time is new.
 local at = now()
 local digest, id = KEYS[5], ARGV[9]
+local all_bytes = tonumber(redis.call('GET', KEYS[7]) or 0)
 if ARGV[1] == '1' and redis.call('ZCARD', KEYS[4]) == 0
   and redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', at)) == 0 then
   return {-1, 0}
@@ -24,9 +27,11 @@ if ARGV[14] ~= '' then
     return {-2, 0}
   end
   remove(id)
-elseif tonumber(ARGV[15]) > 0 and redis.call('ZCARD', KEYS[4]) + depth() >= tonumber(ARGV[15])
-  and redis.call('EXISTS', digest) == 0 then
-  return {-1, 0}
+elseif redis.call('EXISTS', digest) == 0 then
+  local max, max_bytes = tonumber(ARGV[15]), tonumber(ARGV[16])
+  if max > 0 and redis.call('ZCARD', KEYS[4]) + depth() >= max or max_bytes > 0 and all_bytes >= max_bytes then
+    return {-1, 0}
+  end
 end
 local is_new = redis.call('HSETNX', digest, 'id', ARGV[4])
 if is_new == 1 then
@@ -61,7 +66,10 @@ if not f[2] or arrived > tonumber(f[2]) then
   redis.call('HSET', digest, 'last_ms', ARGV[11], 'last', ARGV[12])
 end
 local listed, bytes = tonumber(f[3]) or 0, tonumber(f[4]) or 0
-if listed == 0 or listed < tonumber(ARGV[6]) and bytes + #ARGV[13] <= tonumber(ARGV[7]) then
-  redis.call('HSET', digest, 'item:' .. listed, ARGV[13], 'kept', listed + 1, 'bytes', bytes + #ARGV[13])
+local size = #ARGV[13]
+if listed == 0 or listed < tonumber(ARGV[6]) and bytes + size <= tonumber(ARGV[7])
+  and (tonumber(ARGV[16]) == 0 or all_bytes + size <= tonumber(ARGV[16])) then
+  redis.call('INCRBY', KEYS[7], size)
+  redis.call('HSET', digest, 'item:' .. listed, ARGV[13], 'kept', listed + 1, 'bytes', bytes + size)
 end
 return {wait, is_new}

@@ -1,5 +1,6 @@
 -- Make a scheduled delivery of the open digest of a group if its time has come. It is due at once.
--- KEYS: retry, records, arrivals, digests, digest, digestcount, order, ordermembers. ARGV: group. Returns 1 if a digest was sealed.
+-- KEYS: retry, records, arrivals, digests, digest, digestcount, digestbytes, order, ordermembers. ARGV: group. Returns 1 if a digest
+-- was sealed.
 local at = now()
 local due = redis.call('ZSCORE', KEYS[4], ARGV[1])
 if not due or tonumber(due) > at then
@@ -17,9 +18,10 @@ for i = 1, #all, 2 do
 end
 redis.call('DEL', KEYS[5])
 if redis.call('ZCARD', KEYS[4]) == 0 then
-  redis.call('DEL', KEYS[6])
+  redis.call('DEL', KEYS[6], KEYS[7])
 else
   redis.call('DECRBY', KEYS[6], f.count or 0)
+  redis.call('DECRBY', KEYS[7], f.bytes or 0)
 end
 if not f.id or not f['item:0'] then
   return 0

@@ -164,8 +164,8 @@ const tone = { active: '', throttled: 'warn', paused: '', down: 'bad', disabled:
 function Status({ sink: s }: { sink: Sink }) {
   return (
     <>
-      {s.state !== 'active' ? (
-        <div class={`notice ${tone[s.state]}`}>
+      {s.state !== 'active' || s.reason ? (
+        <div class={`notice ${s.state === 'active' ? 'warn' : tone[s.state]}`}>
           <p>
             <strong>The sink is {s.state}</strong>
             {isSet(s.state_changed_at) ? (
