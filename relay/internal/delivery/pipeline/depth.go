@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
@@ -53,8 +54,16 @@ func (t *depthTracker) reportFull() {
 	}
 }
 
+// measureDelay is the time after which the memory is measured because a delivery left a retry queue that has reached BacklogBytes.
+const measureDelay = time.Second
+
 // removeOne counts a removed delivery, until the next set.
-func (t *depthTracker) removeOne() { t.admission.RemoveScheduled() }
+func (t *depthTracker) removeOne() {
+	t.admission.RemoveScheduled()
+	if t.opts.BacklogBytes > 0 && t.admission.IsFull() {
+		t.opts.Wake(measureDelay)
+	}
+}
 
 // reportDropped reports dead letters that were dropped because there were too many. The reason names the limit.
 func (t *depthTracker) reportDropped(n int64, reason string) {

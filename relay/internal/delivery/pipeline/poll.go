@@ -12,9 +12,6 @@ import (
 // digestRetryDelay is the delay after due digests could not be sealed.
 const digestRetryDelay = time.Second
 
-// fullPollInterval is the time between measurements of scheduled deliveries that have reached BacklogBytes.
-const fullPollInterval = time.Second
-
 // pollState describes the last Poll for Apply.
 type pollState struct {
 	request      store.PollRequest
@@ -50,9 +47,6 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	p.claims.depth.set(r.Depth, 0)
 	if polling.request.WithBytes {
 		p.claims.depth.setBytes(r.Bytes)
-		if p.admission.IsFull() {
-			o.Wake(fullPollInterval)
-		}
 	}
 	var err error
 	if polling.request.WithState {
