@@ -13,7 +13,7 @@ func TestAccess(t *testing.T) {
 	t.Parallel()
 	d := serve(t, daemonConfig{
 		redis: `url: "memory:"`,
-		auth:  `token_ttl: 1h, jwt: {issuer: issuer, audience: hubrelay, jwks_url: "http://127.0.0.1:1/"}`,
+		auth:  "token_ttl: 1h\n  jwt: {issuer: issuer, audience: hubrelay, jwks_url: \"http://127.0.0.1:1/\"}",
 		keys: `    - {name: ci, key: ci-key-0123456789abcdef, account_id: acme, hubs: [hub-1], capabilities: [notifications-publish],
        topics: ["container.*"], networks: [127.0.0.0/8]}
     - {name: old, key: old-key-0123456789abcdef, account_id: acme, hubs: [hub-1], expires: 2020-01-01}
