@@ -343,7 +343,9 @@ func objectIDs(frames []string) []string {
 // redisAt connects to a Redis at a socket path.
 func redisAt(t *testing.T, socket string) *redis.Client {
 	t.Helper()
-	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: socket, MaxRetries: -1, DisableIdentity: true, ReadTimeout: testkit.Patience, WriteTimeout: testkit.Patience,
+	})
 	t.Cleanup(func() { _ = c.Close() })
 	return c
 }

@@ -28,7 +28,7 @@ func TestSourcesInACircle(t *testing.T) {
 	one.reconfigure(t, file, back, 1)
 	testkit.Eventually(t, "both directions", func() error {
 		a, b := one.sources(t), two.sources(t)
-		if len(a) != 2 || a[1].State != "connected" || b[0].State != "connected" {
+		if len(a) != 2 || len(b) != 1 || a[1].State != "connected" || b[0].State != "connected" {
 			return fmt.Errorf("%+v, %+v", a, b)
 		}
 		if a[0].State != "rejected" || !strings.Contains(a[0].Reason, "this relay itself") {

@@ -28,7 +28,7 @@ export async function scenario({ url, key, WebSocket }) {
     refused: await listenTo("refused"),
     lost: await listenTo("lost"),
     page: await listenTo("page"),
-    silent: await listenTo("silent", { silence: 1000 }),
+    silent: await listenTo("silent", { silence: 10_000 }),
     stale: await listenTo("stale"),
     busy: await listenTo("busy", { maxFailures: 1 }),
     quiet: await listenTo("quiet", { silence: 1500, maxFailures: 4 }),

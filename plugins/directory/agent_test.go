@@ -27,10 +27,10 @@ func TestAgent_RestartsCommand(t *testing.T) {
 	r := newRig(t, "/bin/sh", "-c", `echo run >> volumes/data/runs; echo "I fail"; exit 3`)
 	r.configure()
 	r.until("it has run three times", func() bool { return strings.Count(r.read("i/volumes/data/runs"), "run") >= 3 })
-	log := r.read("i/output.log")
-	if !strings.Contains(log, "I fail\n") || !strings.Contains(log, "ended with exit status 3") {
-		t.Error(log)
-	}
+	r.until("its output and its exit are logged", func() bool {
+		log := r.read("i/output.log")
+		return strings.Contains(log, "I fail\n") && strings.Contains(log, "ended with exit status 3")
+	})
 }
 
 func TestAgent_ContinuesWithoutDriver(t *testing.T) {

@@ -71,6 +71,10 @@ func TestDriver_StopsAgentOfRemovedInstance(t *testing.T) {
 func TestDriver_StopsAgentAtFormerServer(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
+	r.until("the agent writes nothing more", func() bool { // or a file could disappear while it is copied
+		state, err := readState(filepath.Join(r.a, "i"))
+		return err == nil && state.Stable
+	})
 	if err := os.CopyFS(filepath.Join(r.b, "i"), os.DirFS(filepath.Join(r.a, "i"))); err != nil {
 		t.Fatal(err)
 	}

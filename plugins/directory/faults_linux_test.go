@@ -73,7 +73,9 @@ func TestMigrate_RejectsMountInsideInstance(t *testing.T) {
 	r.configure()
 	r.running(r.a)
 	file := mountShared(t, r, "i/volumes/data/shared files")
-	t.Cleanup(func() { must(t, syscall.Unmount(filepath.Join(r.a, "i/volumes/data/shared files"), 0)) })
+	t.Cleanup(func() {
+		must(t, syscall.Unmount(filepath.Join(r.a, "i/volumes/data/shared files"), syscall.MNT_DETACH))
+	})
 	err := r.d.Migrate(t.Context(), r.m, r.report)
 	if err == nil || !strings.Contains(err.Error(), "shared files on server a is a mount point") {
 		t.Error(err)

@@ -243,10 +243,10 @@ func TestMigrate_RollsBackUnhealthyInstance(t *testing.T) {
 			check(o)
 			o.Config.Healthcheck.Retries = 1000
 		})
-		r.d.config.HealthTimeout = Duration(10 * time.Second)
+		r.d.config.HealthTimeout = Duration(30 * time.Second)
 		want := r.listing(r.a)
 		r.m.CopyVolumes = false
-		r.failed(r.migrate(), want, "not healthy on server b within 10s (health_timeout)", "no marker")
+		r.failed(r.migrate(), want, "not healthy on server b within 30s (health_timeout)", "no marker")
 	})
 	t.Run("healthy", func(t *testing.T) {
 		t.Parallel()
@@ -269,7 +269,7 @@ func TestMigrate_RollsBackUnhealthyInstance(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Cmd = []string{"/app", "fail-once"} })
 		want := r.listing(r.a)
-		r.d.config.Settle = Duration(3 * time.Second)
+		r.d.config.Settle = Duration(30 * time.Second)
 		r.m.CopyVolumes = false
 		err := r.migrate()
 		r.failed(err, want, "did not stay up on server b: its command ended")

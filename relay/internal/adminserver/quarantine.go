@@ -101,6 +101,8 @@ func dropQuarantined(
 	slices.Sort(request.IDs)
 	ids := slices.Compact(request.IDs)
 	missing, err := q.DropQuarantined(r.Context(), ids)
+	*auditDetail(r) = fmt.Sprintf("up to %d dropped, from %s to %s", len(ids), relay.Truncate(ids[0], 50),
+		relay.Truncate(ids[len(ids)-1], 50))
 	if err != nil {
 		return adminapi.ChangeResult{}, err
 	}

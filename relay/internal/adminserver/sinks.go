@@ -2,7 +2,6 @@ package adminserver
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"strings"
 
@@ -77,8 +76,8 @@ func retrySink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.RetryResult
 
 // backlogFullError reports a replay that was stopped by the backlog limit.
 func backlogFullError(count int, advice string) error {
-	return relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the scheduled retries of the sink have reached "+
-		"backlog or backlog_bytes; %d were scheduled before: %s", count, advice)).WithExtra("replayed", count)
+	return relay.NewError(relay.CodeInvalidState,
+		"the scheduled retries of the sink have reached backlog or backlog_bytes: "+advice).WithExtra("replayed", count)
 }
 
 func testSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Attempt, error) {

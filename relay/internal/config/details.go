@@ -106,7 +106,7 @@ func details() map[string]string {
 			"of such an account are dropped first. 100 sets no limit.",
 		"Sink.backlog_bytes": "It applies to the queue, in addition to backlog, and drops the oldest events. It is checked every " +
 			"5 seconds, and when an eighth of it was added. The same limit applies to scheduled retries, after which fresh " +
-			"deliveries wait, and to the events in open digests, which only count further ones. Deliveries in progress may exceed " +
+			"deliveries wait (except with batch), and to the events in open digests, which only count further ones. Deliveries in progress may exceed " +
 			"it. 0 gives the sink its part of a quarter of the memory of Redis, and of another one for digests; further events " +
 			"wait in the log.",
 		"Sink.ordering": "Deliveries are in order for each hub or container, or not at all.",

@@ -90,7 +90,7 @@ func (s *Service) ReplayDeadLetters(ctx context.Context, name string, ids []stri
 	if err != nil {
 		return store.ChangeResult{}, err
 	}
-	return s.opts.Deliveries.DeadLetters.Replay(ctx, name, ids, sink.replayOptions())
+	return s.opts.Deliveries.DeadLetters.Replay(ctx, name, compactIDs(ids), sink.replayOptions())
 }
 
 // ReplaySelectedDeadLetters schedules all selected dead letters for delivery.
@@ -109,7 +109,7 @@ func (s *Service) DropDeadLetters(ctx context.Context, name string, ids []string
 	if err := s.requireKnown(ctx, name); err != nil {
 		return store.ChangeResult{}, err
 	}
-	return s.opts.Deliveries.DeadLetters.Drop(ctx, name, ids)
+	return s.opts.Deliveries.DeadLetters.Drop(ctx, name, compactIDs(ids))
 }
 
 // DropSelectedDeadLetters deletes all selected dead letters.

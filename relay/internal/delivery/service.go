@@ -197,17 +197,23 @@ func (s *Service) StartComponent(ctx context.Context, name string, run func(cont
 	s.group.Start(ctx, name, run)
 }
 
-// minDigestLimit is the minimum of digestLimit: one notification of the maximum size.
+// minDigestLimit is the minimum of digestLimit, about one notification of the maximum size.
 const minDigestLimit = 256 << 10
 
-// digestLimit returns the part of a sink in the memory for open digests, in bytes, or 0 for no limit. Digests have as much memory as
-// queues.
+// digestLimit returns the part of a sink in the memory for open digests, in bytes, or 0 for no limit. All digests have as much memory
+// as all queues.
 func (s *Service) digestLimit() int64 {
 	total, _ := s.opts.Memory.QueueLimit()
 	if total == 0 {
 		return 0
 	}
-	return max(total/int64(max(len(s.sinks.list()), 1)), minDigestLimit)
+	count := int64(0)
+	for _, sink := range s.sinks.list() {
+		if cfg := &sink.cfg; cfg.BacklogBytes == 0 && (cfg.Digest.Wait > 0 || sink.kind.DigestOverRate) {
+			count++
+		}
+	}
+	return max(total/max(count, 1), minDigestLimit)
 }
 
 // newPipeline creates the pipeline of a sink and starts nothing.

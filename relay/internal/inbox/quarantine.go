@@ -131,7 +131,7 @@ func (s *Store) DropQuarantined(ctx context.Context, ids []string) (missing []st
 			deleted[i] = pipe.XDel(ctx, QuarantineKey(s.keys), id)
 		}
 	}
-	if _, err := pipe.Exec(ctx); err != nil {
+	if _, err = pipe.Exec(ctx); err != nil {
 		return nil, redisconn.WrapError("remove entries from the quarantine", err)
 	}
 	for i, id := range ids {

@@ -52,24 +52,23 @@ func (s *Store) Read(ctx context.Context, after string, count int, block time.Du
 
 func newEntry(e resp.Entry) Entry {
 	entry := Entry{ID: e.ID}
-	size := e.Omitted
-	counts := map[string]int{}
+	dataCount, keyCount := 0, 0
 	resp.EachField(e.Body, func(key, value []byte) bool {
-		size += int64(len(key) + len(value))
-		switch name := string(key); name {
+		switch string(key) {
 		case "key":
 			entry.Key = string(value)
-			counts[name]++
+			keyCount++
 		case resp.FieldData:
 			entry.Data = value
-			counts[name]++
+			dataCount++
 		}
 		return true
 	})
 	switch {
 	case e.Omitted > 0: // a field may be missing
-		entry.Problem = fmt.Sprintf("the entry has %d bytes; at most %d are read", size, MaxEntry)
-	case counts[resp.FieldData] > 1 || counts["key"] > 1:
+		size := int64(len(e.Body)) + e.Omitted
+		entry.Problem = fmt.Sprintf("the entry has about %d bytes; at most %d are read", size, MaxEntry)
+	case dataCount > 1 || keyCount > 1:
 		entry.Problem = `the entry has several fields "data" or "key"; write one entry for each event`
 	}
 	if entry.Data == nil {

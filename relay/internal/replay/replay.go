@@ -247,7 +247,7 @@ func (r Replayer) schedulePage(
 	if r.Memory.Measure(ctx); r.Memory.IsNearlyFull() {
 		return 0, redisconn.NewFullError("replay", errNearlyFull)
 	}
-	if q.BacklogBytes > 0 {
+	if q.BacklogBytes > 0 && len(deliveries) > 0 {
 		sizes, err := r.Retries.Sizes(ctx, []string{q.Sink})
 		if err != nil {
 			return 0, err

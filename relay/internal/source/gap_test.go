@@ -101,6 +101,24 @@ func TestSource_CountsGapsWhenCursorsEnd(t *testing.T) {
 	}
 }
 
+// An upstream that ignores the cursor of the request, and sends none, has not resumed.
+func TestSource_CountsGapIfCursorIsIgnored(t *testing.T) {
+	t.Parallel()
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
+		if n == 1 {
+			send(ws, event("h", 1, cursor("c1")))
+			return
+		}
+		send(ws, event("h", 2, ""), event("h", 3, ""))
+		waitForClose(ws)
+	})
+	r := newReader(t, u.URL, nil)
+	r.expectLog("1 ~ 2 3")
+	if f := r.figures(); f.Gaps != 1 || f.Cursor != "" {
+		t.Errorf("got %+v, want one gap and no cursor", f)
+	}
+}
+
 // An upstream can send any number of gaps. All are counted, but few are reported and lead to a resync of clients.
 func TestSource_LimitsGaps(t *testing.T) {
 	t.Parallel()

@@ -146,7 +146,7 @@ func (s *session) onConnected(ctx context.Context) error {
 		s.opt.Log.InfoContext(ctx, "connected to the upstream", "url", s.opt.URL, "resuming", s.cursor != "")
 	}
 	s.status.setConnected()
-	if s.cursor != "" {
+	if s.isResuming = s.cursor != ""; s.isResuming {
 		return nil
 	}
 	m := message{relayPath: s.relayPath(nil)}
@@ -170,19 +170,25 @@ func (s *session) handleMessage(ctx context.Context, n relay.Notification) error
 		s.opt.Log.WarnContext(ctx,
 			"upstream sends no cursors, so events during a disconnect are lost and counted as a gap")
 	}
-	s.cursor = n.Cursor // without one, the upstream cannot continue after an earlier cursor either
-	return s.enqueue(ctx, message{data: n.Data, cursor: n.Cursor, from: s.upstreamID})
+	m := message{data: n.Data, cursor: n.Cursor, forgetsCursor: n.Cursor == "", from: s.upstreamID}
+	if n.Cursor == "" && s.isResuming { // it has ignored the cursor
+		m.gap, m.relayPath = "the upstream no longer sends cursors, so events since the last connection are missing", s.relayPath(nil)
+	}
+	s.cursor, s.isResuming = n.Cursor, false
+	return s.enqueue(ctx, m)
 }
 
 // handleResync handles a gap that the upstream, or a relay before it, has reported.
 func (s *session) handleResync(ctx context.Context, n relay.Notification) error {
-	s.cursor = n.Cursor
+	s.cursor, s.isResuming = n.Cursor, false
 	problem, via := readResync(n.Data)
 	reason := "the upstream has lost events after the cursor: " + problem
 	if slices.Contains(via, s.opt.RelayID) { // this relay has reported it first
-		return s.enqueue(ctx, message{cursor: n.Cursor})
+		return s.enqueue(ctx, message{cursor: n.Cursor, forgetsCursor: n.Cursor == ""})
 	}
-	return s.enqueue(ctx, message{cursor: n.Cursor, gap: reason, mustReport: true, relayPath: s.relayPath(via)})
+	return s.enqueue(ctx, message{
+		cursor: n.Cursor, forgetsCursor: n.Cursor == "", gap: reason, mustReport: true, relayPath: s.relayPath(via),
+	})
 }
 
 // relayPath appends the upstream to the relays that a message has passed.

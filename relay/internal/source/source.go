@@ -193,6 +193,7 @@ type session struct {
 	cursor          string // of the last message; empty if the upstream has sent none
 	wasConnected    bool   // whether the source was ever connected, now or in an earlier session
 	gapReason       string // gap before the next connection, if operators must be informed
+	isResuming      bool   // whether the connection continues after a cursor and has sent nothing yet
 	upstreamID      string // ID of the sending relay; empty if the upstream is not a relay
 	warnedNoCursors bool   // whether the missing cursors were logged
 
@@ -205,6 +206,8 @@ type session struct {
 type message struct {
 	data   []byte
 	cursor string
+	// forgetsCursor is set if earlier cursors are no longer valid. cursor is "".
+	forgetsCursor bool
 	// from is the ID of the relay that sent it.
 	from string
 	// rejectReason is set if data is not a notification.

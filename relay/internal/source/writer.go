@@ -109,16 +109,13 @@ func (s *session) addGap(b *pendingBatch, m message) {
 
 // appendMessage validates a message and adds it to the batch.
 func (s *session) appendMessage(batch *sourcestore.Batch, m message) {
-	if m.cursor != "" {
-		batch.Cursor, batch.ForgetsCursor = m.cursor, false
+	if m.cursor != "" || m.forgetsCursor {
+		batch.Cursor, batch.ForgetsCursor = m.cursor, m.forgetsCursor
 	}
 	if m.data == nil {
 		return
 	}
 	if m.isNotification() {
-		if m.cursor == "" {
-			batch.Cursor, batch.ForgetsCursor = "", true
-		}
 		n, returned, rejected := s.opt.Decoder.DecodeRelayed(m.data, ingest.Defaults{Hub: s.opt.Hub, AnyAccount: true},
 			ingest.RelayHop{From: m.from, Self: s.opt.RelayID})
 		switch {

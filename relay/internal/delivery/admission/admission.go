@@ -188,13 +188,13 @@ func (a *Admission) untilStop(ctx context.Context) (context.Context, context.Can
 func (a *Admission) SetConcurrency(n int) { a.slots.setSize(n) }
 
 // SetDepth sets the number of scheduled deliveries, and adds the size of one that was scheduled since the last SetBytes. It reports
-// whether there became as many as the backlog allows.
+// whether Backlog or BacklogBytes was reached.
 func (a *Admission) SetDepth(scheduled, addedBytes int64) (becameFull bool) {
 	return a.backlog.setDepth(scheduled, addedBytes)
 }
 
-// SetBytes sets the memory of the scheduled deliveries. It reports whether it became as large as the backlog allows.
-func (a *Admission) SetBytes(bytes int64) (becameFull bool) { return a.backlog.setBytes(bytes) }
+// SetBytes sets the memory of the scheduled deliveries.
+func (a *Admission) SetBytes(bytes int64) { a.backlog.setBytes(bytes) }
 
 // RemoveScheduled subtracts a scheduled delivery, until the next SetDepth.
 func (a *Admission) RemoveScheduled() { a.backlog.removeOne() }
@@ -211,7 +211,7 @@ func (a *Admission) Bytes() int64 {
 	return bytes
 }
 
-// IsFull reports whether there are as many scheduled deliveries as the backlog allows.
+// IsFull reports whether the scheduled deliveries have reached Backlog or BacklogBytes.
 func (a *Admission) IsFull() bool { return a.backlog.isFull() }
 
 // Charge counts requests that an attempt has made in addition to its own, so later attempts wait longer.

@@ -21,13 +21,15 @@ func newBacklog(limit, maxBytes int64) *backlog {
 
 // setDepth reports whether the backlog became full. addedBytes is the size of a delivery that was scheduled since the last setBytes.
 func (b *backlog) setDepth(depth, addedBytes int64) (becameFull bool) {
-	return b.update(func() { b.depth, b.bytes = depth, b.bytes+addedBytes })
+	return b.update(func() {
+		b.depth = depth
+		if b.maxBytes > 0 {
+			b.bytes += addedBytes
+		}
+	})
 }
 
-// setBytes reports whether the backlog became full.
-func (b *backlog) setBytes(bytes int64) (becameFull bool) {
-	return b.update(func() { b.bytes = bytes })
-}
+func (b *backlog) setBytes(bytes int64) { b.update(func() { b.bytes = bytes }) }
 
 func (b *backlog) removeOne() { b.update(func() { b.depth = max(0, b.depth-1) }) }
 

@@ -70,6 +70,23 @@ func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 	}
 }
 
+// The records of batches that are delivered now do not count.
+func TestBacklog_BatchesDoNotFillIt(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { batching(10*time.Millisecond, 5)(o); o.BacklogBytes = 100_000 })
+	e.retries(p)
+	for i := range 20 {
+		if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+		if p.IsBacklogFull() {
+			t.Fatalf("full after %d batches", i+1)
+		}
+	}
+}
+
 // A node learns from its first poll that the retry queue is full. A pause ends the wait.
 func TestBacklog_KnownToAllNodes(t *testing.T) {
 	t.Parallel()

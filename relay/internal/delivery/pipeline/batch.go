@@ -165,11 +165,7 @@ func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem)
 	if err = cmp.Or(err, full); err != nil {
 		return err
 	}
-	size := 0
-	for i := range items {
-		size += len(items[i].Notification.Data)
-	}
-	s.depth.set(result.Depth, size)
+	s.depth.set(result.Depth, 0)
 	if result.IsRepeated {
 		o.Wake(0)
 	}

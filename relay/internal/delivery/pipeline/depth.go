@@ -34,13 +34,19 @@ func (t *depthTracker) set(depth int64, addedBytes int) (becameFull bool) {
 	if !t.admission.SetDepth(depth, int64(addedBytes)) {
 		return false
 	}
-	t.reportFull()
+	if t.opts.Backlog > 0 && depth >= t.opts.Backlog {
+		t.reportFull()
+	} else {
+		t.opts.Wake(measureDelay) // the sum of sizes is too high if some have been delivered
+	}
 	return true
 }
 
-// setBytes takes over the memory of the scheduled deliveries from Redis.
+// setBytes takes over the memory of the scheduled deliveries from Redis. What was scheduled after the measurement counts in the next
+// one.
 func (t *depthTracker) setBytes(bytes int64) {
-	if t.admission.SetBytes(bytes) {
+	t.admission.SetBytes(bytes)
+	if bytes >= t.opts.maxScheduledBytes() {
 		t.reportFull()
 	}
 }
@@ -54,13 +60,14 @@ func (t *depthTracker) reportFull() {
 	}
 }
 
-// measureDelay is the time after which the memory is measured because a delivery left a retry queue that has reached BacklogBytes.
+// measureDelay is the minimum time between measurements of the memory of the scheduled deliveries, and the time after which it is
+// measured because the retry queue became full, or a delivery left a full one.
 const measureDelay = time.Second
 
 // removeOne counts a removed delivery, until the next set.
 func (t *depthTracker) removeOne() {
 	t.admission.RemoveScheduled()
-	if t.opts.BacklogBytes > 0 && t.admission.IsFull() {
+	if t.opts.maxScheduledBytes() > 0 && t.admission.IsFull() {
 		t.opts.Wake(measureDelay)
 	}
 }

@@ -67,8 +67,8 @@ type Options struct {
 	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
 	// dead letters and drops the oldest. 0 means no limit.
 	Backlog int64
-	// BacklogBytes is the memory of scheduled deliveries in Redis, at which fresh ones are not attempted, and the maximum size of
-	// the notifications in open digests. 0 means no limit.
+	// BacklogBytes is the memory of scheduled deliveries in Redis, at which fresh ones are not attempted, unless the sink has
+	// batches, and the maximum size of the notifications in open digests. 0 means no limit.
 	BacklogBytes int64
 	// DigestBytes returns the maximum size of the notifications in open digests if BacklogBytes is 0. It may be nil.
 	DigestBytes func() int64
@@ -173,6 +173,15 @@ func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
 	return d
 }
 
+// maxScheduledBytes returns the memory of scheduled deliveries at which fresh ones wait, or 0 for no limit. With batches there is
+// none, because their records contain the events of batches that are delivered now.
+func (o *Options) maxScheduledBytes() int64 {
+	if o.usesBatches() {
+		return 0
+	}
+	return o.BacklogBytes
+}
+
 // forAdmission returns the options of the pipeline's admission.
 func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	rateKey := func() string { return o.Name }
@@ -181,8 +190,8 @@ func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	}
 	return admission.Options{
 		Concurrency: o.Concurrency, Rate: o.Rate, Burst: o.Burst, RateKey: rateKey, Backlog: o.Backlog,
-		BacklogBytes: o.BacklogBytes,
-		ProbeDelay:   o.probeDelay, SearchRetries: o.canPostpone(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
+		BacklogBytes: o.maxScheduledBytes(), ProbeDelay: o.probeDelay,
+		SearchRetries: o.canPostpone(), Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
 		OnCooldown: p.reportCooldown, Now: o.Now,
 	}
 }

@@ -17,6 +17,7 @@ type pollState struct {
 	request      store.PollRequest
 	reservation  admission.Reservation
 	stateVersion int
+	measuredAt   time.Time
 }
 
 // Poll implements [retry.Sink]. It reserves capacity for as many retries as could start now.
@@ -28,11 +29,15 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{
 		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
-		WithBytes:    p.opts.BacklogBytes > 0 && (withState || p.opts.usesDigests() || p.admission.IsFull()),
+		WithBytes:    p.opts.maxScheduledBytes() > 0 && p.opts.Now().Sub(p.polling.measuredAt) >= measureDelay,
 		CooldownName: p.admission.CooldownName(),
 		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each batch or digest would contain one delivery
 	}
-	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
+	measuredAt := p.polling.measuredAt
+	if q.WithBytes {
+		measuredAt = p.opts.Now()
+	}
+	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion(), measuredAt: measuredAt}
 	return q
 }
 

@@ -196,7 +196,7 @@ func (d *DeadLetters) changeSelected(
 		if err := applyChange(ctx, sink, refs, do, &result); err != nil {
 			return result, err
 		}
-		if full || len(result.Unchanged) >= maxUnchanged {
+		if full || more && len(result.Unchanged) >= maxUnchanged {
 			result.Next = f.after[1:] + "~" + f.last
 			return result, nil
 		}

@@ -12,7 +12,7 @@
 --   14: end of its claim if it is scheduled, or ''
 --   15: maximum number of open digests and scheduled deliveries when a digest is opened (0: no limit)
 --   16: maximum bytes of listed notifications of all open digests of the sink (0: no limit), above which no digest is opened and
---       the open ones only count
+--       open ones only count further notifications
 -- A scheduled notification leaves the retry queue, unless its claim was lost.
 -- Returns milliseconds until the digest is sealed (-1: not added, -2: claim lost), and 1 if that time is new.
 local at = now()
@@ -22,16 +22,18 @@ if ARGV[1] == '1' and redis.call('ZCARD', KEYS[4]) == 0
   and redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', at)) == 0 then
   return {-1, 0}
 end
-if ARGV[14] ~= '' then
-  if not holds_claim(id, ARGV[14]) then
-    return {-2, 0}
-  end
-  remove(id)
-elseif redis.call('EXISTS', digest) == 0 then
+local is_claimed = ARGV[14] ~= ''
+if is_claimed and not holds_claim(id, ARGV[14]) then
+  return {-2, 0}
+end
+if redis.call('EXISTS', digest) == 0 then
   local max, max_bytes = tonumber(ARGV[15]), tonumber(ARGV[16])
-  if max > 0 and redis.call('ZCARD', KEYS[4]) + depth() >= max or max_bytes > 0 and all_bytes >= max_bytes then
+  if not is_claimed and max > 0 and redis.call('ZCARD', KEYS[4]) + depth() >= max or max_bytes > 0 and all_bytes >= max_bytes then
     return {-1, 0}
   end
+end
+if is_claimed then
+  remove(id)
 end
 local is_new = redis.call('HSETNX', digest, 'id', ARGV[4])
 if is_new == 1 then
