@@ -66,7 +66,7 @@ type ChangeDeadLettersRequest struct {
 	PageRequest
 }
 
-// ChangeDeadLettersResult is the result of [ReplayDeadLetters] and [DropDeadLetters].
+// ChangeDeadLettersResult is the result of deadletters.replay and deadletters.drop.
 type ChangeDeadLettersResult struct {
 	ChangeResult
 	// Next is the value of after for the next request with all. It is empty after the last.

@@ -26,7 +26,7 @@ type KeySpec struct {
 // Key is an API key without its secret.
 type Key struct {
 	Name string `json:"name"`
-	// Origin is configuration, or stored for a key that [CreateKey] has created.
+	// Origin is configuration, or stored for a key that keys.create has created.
 	Origin string `json:"origin"`
 	KeySpec
 	CreatedAt time.Time `json:"created_at,omitzero"`

@@ -79,7 +79,7 @@ type Sink struct {
 	AttemptSeconds float64 `json:"attempt_seconds"`
 	// Dropped counts the events and dead letters that were dropped because the backlog or Redis was full.
 	Dropped int64 `json:"dropped"`
-	// Changes are the last changes of the state, the newest first. Only [ShowSink] returns them.
+	// Changes are the last changes of the state, the newest first. Only sinks.show returns them.
 	Changes []SinkChange `json:"changes,omitempty"`
 }
 

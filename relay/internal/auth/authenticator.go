@@ -71,7 +71,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, r Request) (*Key, *rel
 		return nil, err
 	}
 	if !key.allowsAddress(r.Address) {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key must not be used from this address")
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key must not be used from this address: use it from one of its networks")
 	}
 	key.markUsed(a.opts.Keys.now())
 	return key, nil
@@ -85,7 +85,7 @@ func (a *Authenticator) Identify(ctx context.Context, credential, hub string) (*
 
 func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Error) {
 	if len(r.Authorization) > 1 {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization was sent more than once; send it once")
 	}
 	if len(r.Authorization) == 0 {
 		return a.opts.Keys.authenticateCertificate(r.Certificate, r.CertificateExpires)

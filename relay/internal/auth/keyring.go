@@ -177,7 +177,7 @@ func (kr *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	}
 	switch {
 	case k == nil:
-		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
+		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key of this token no longer exists; get a token with another key")
 	case k.Expired(kr.now()):
 		return Grant{}, newExpiredError(k)
 	case g.Hub != "" && !k.CanReadHub(g.Hub):

@@ -269,7 +269,7 @@ type Sink struct {
 	When         string        `koanf:"when" doc:"Expression that must be true."`
 	From         string        `koanf:"from" enum:"end,start" doc:"Where a new sink starts in the log."`
 	Timeout      time.Duration `koanf:"timeout" doc:"Time limit of one attempt."`
-	Concurrency  int           `koanf:"concurrency" doc:"Maximum number of concurrent attempts, 1 to 1024."`
+	Concurrency  int           `koanf:"concurrency" doc:"Maximum number of concurrent attempts on each node, 1 to 1024."`
 	Retry        Retry         `koanf:"retry" doc:"Schedule of retries."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"Time without a successful attempt until a sink is disabled."`
 	Backlog      int64         `koanf:"backlog" doc:"Maximum number of queued events."`

@@ -32,8 +32,8 @@ func details() map[string]string {
 		"Websocket.gather": "Events within the interval are sent together, which saves CPU at high rates. 0 disables " +
 			"it.",
 		"Websocket.compression": "The extension is permessage-deflate, RFC 7692.",
-		"Websocket.history": "The memory holds the newest events of all partitions, so replays need not read Redis. " +
-			"Segments that replays read from Redis use up to half as much again, and account streams over several " +
+		"Websocket.recent": "The memory holds the newest events of all partitions, so replays need not read Redis. " +
+			"Events that replays read from Redis use up to half as much again, and account streams over several " +
 			"partitions use the same amount again.",
 		"Websocket.ping_interval":    "Keep it below the idle timeout of proxies.",
 		"Websocket.pong_timeout":     "The check runs with each ping.",
@@ -48,7 +48,7 @@ func details() map[string]string {
 		"Redis.full_at": "Publishing then gets 503.storage-full until there is room, and the inbox waits. Accounts that have stored " +
 			"little may use half of the rest, which is for deliveries and retries. The limit of your own Redis is its maxmemory.",
 		"Retention.max_bytes": "The log may be larger for a moment, and keeps what sinks have not received.",
-		"Auth.jwt":            "A key of auth.keys has precedence. Streams end when their token expires.",
+		"Auth.jwt":            "A key of auth.keys has precedence. Streams end when their JWT expires.",
 		"JWT.jwks_url": "It is fetched when it is needed, every 15 minutes, and for unknown key IDs. While it cannot " +
 			"be fetched, known keys are used for a day. After that, requests get 503.auth-unavailable.",
 		"JWT.algorithms": "All algorithms for public keys of RFC 7518 and EdDSA are possible, and none for shared " +
@@ -69,7 +69,8 @@ func details() map[string]string {
 			"the file.",
 		"Audit.file": "The file is opened for each write, so it can be rotated. It is relative to the working " +
 			"directory.",
-		"Server.body_memory": "One account uses at most half of it. Beyond it, requests wait for five seconds, then get 503 " +
+		"Server.body_memory": "An account, or a key without one, may hold as much as remains free: one alone gets half, two get a third " +
+			"each. Beyond it, requests wait for five seconds, then get 503 " +
 			"with Retry-After.",
 		"Server.body_min_rate": "It counts in each ten seconds of a body that has not ended.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, " +

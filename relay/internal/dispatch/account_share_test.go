@@ -59,6 +59,26 @@ func TestAccountShare(t *testing.T) {
 	}
 }
 
+// Accounts whose entries have left the queue do not stay in memory.
+func TestAccountShare_LimitsAccounts(t *testing.T) {
+	t.Parallel()
+	s := newAccountShare(1_000_000, 50)
+	s.update(map[string]int64{})
+	for i := range maxUncounted + 1 {
+		if s.mustCount {
+			t.Fatalf("the queue is counted after %d accounts", i)
+		}
+		s.admit(fmt.Sprint("account-", i))
+	}
+	if !s.mustCount {
+		t.Error("the queue is not counted")
+	}
+	s.update(s.counts) // all are still there
+	if s.admit("one more"); s.mustCount {
+		t.Error("the queue is counted again, although nothing has left it")
+	}
+}
+
 // An account that publishes more than the backlog cannot push the entries of another one out.
 func TestDispatcher_AccountShare(t *testing.T) {
 	t.Parallel()

@@ -306,7 +306,7 @@ func (a *API) publicError(r *http.Request, err error) *relay.Error {
 		}
 		return e
 	case r.Context().Err() != nil: // the client has disconnected and will not read the response
-		return relay.NewError(relay.CodeNotReady, "the request was cancelled")
+		return relay.NewError(relay.CodeNotReady, "the request was canceled")
 	default:
 		return httpserver.InternalError(r, a.opt.Log, err)
 	}

@@ -46,7 +46,7 @@ func hubID(r *http.Request) (id string, ok bool, err *relay.Error) {
 	case 1:
 		return values[0], true, auth.CheckHubID(values[0])
 	default:
-		return "", false, relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id is there more than once")
+		return "", false, relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id was sent more than once; send it once")
 	}
 }
 

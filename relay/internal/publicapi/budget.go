@@ -42,7 +42,7 @@ func (a *API) storeError(r *http.Request, err error) *relay.Error {
 		return storage.NewFullError("the storage of the relay is full")
 	}
 	a.logUnavailable(r, err)
-	return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")
+	return relay.NewError(relay.CodeNotReady, "the relay cannot reach Redis; try again later")
 }
 
 // newQuotaError returns 429.rate-limiting and sets Retry-After. what is the end of "this key …".

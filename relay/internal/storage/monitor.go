@@ -172,7 +172,7 @@ func (m *Monitor) Measure(ctx context.Context) {
 			return
 		}
 		m.isReported = false
-		m.opts.Log.Info("storage has room again, publishing continues", "used_bytes", memory.Used,
+		m.opts.Log.Info("storage is no longer full, publishing continues", "used_bytes", memory.Used,
 			"max_bytes", memory.Max)
 	}
 }

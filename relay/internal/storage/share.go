@@ -236,5 +236,5 @@ func (m *Monitor) TakeRoomForRequest(name string, bytes int64) error {
 }
 
 func newShareError() *relay.Error {
-	return NewFullError("this account or key stores data too fast for the room that is left in the storage of the relay")
+	return NewFullError("this account or key stores data too fast for the memory that is left in Redis; publish more slowly")
 }

@@ -43,8 +43,8 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
   waiting    in the queue of the sink; an open digest is one line, and is sent at NEXT ATTEMPT
   dead       dead letters; ATTEMPTS also counts the attempts before 'deadletters replay'. A batch or digest is one line with
              its first event; 'deadletters show' lists all
-  dropped    dropped by an operator, or because the account had used its share of the backlog; ERROR is operator or
-             account_share, and LAST ATTEMPT the time of the drop. Events that a full queue dropped, and dropped dead
+  dropped    dropped by an operator, or because the account had used its share of the backlog; ERROR says
+             which (JSON: reason), and LAST ATTEMPT the time of the drop. Events that a full queue dropped, and dropped dead
              letters, are not listed
   delivered  accepted by the destination
 

@@ -21,10 +21,10 @@ func newKeysCheck(std term.Streams) *cobra.Command {
 	var f adminFlags
 	var request adminapi.CheckKeyRequest
 	cmd := &cobra.Command{
-		Use:   "check KEY publish|read TOPIC --hub HUB",
+		Use:   "check NAME publish|read TOPIC --hub HUB",
 		Short: "Check whether an API key may publish or read a topic",
 		Long: `Reports whether the API key with a name may publish or read events of a topic in a hub, and why. The exit status is
-1 if it may not, and also if the question cannot be answered; standard error then has the cause. 'streams explain --key KEY'
+1 if it may not, and also if the question cannot be answered; standard error then has the cause. 'streams explain --key NAME'
 shows the events that the key sees.
 
 ` + adminHelp,
@@ -182,7 +182,7 @@ func printStreamEvents(std term.Streams, paint term.Palette, e *adminapi.StreamE
 		rows[i] = newRow(seen, event.ID, formatTime(event.Time), event.Topic, event.HubID, event.AccountID, event.Detail)
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
-		{Title: "SEEN", Paint: func(cell, padded string) string {
+		{Title: "VISIBLE", Paint: func(cell, padded string) string {
 			if cell == "yes" {
 				return paint.Green(padded)
 			}
@@ -193,7 +193,7 @@ func printStreamEvents(std term.Streams, paint term.Palette, e *adminapi.StreamE
 		{Title: "TOPIC", Paint: topicPainter(paint)},
 		{Title: "HUB", MaxWidth: 24, DropOrder: 2},
 		{Title: "ACCOUNT", MaxWidth: 24, DropOrder: 3},
-		{Title: "WHY NOT", MinWidth: 32},
+		{Title: "REASON", MinWidth: 32},
 	}, rows)
 }
 

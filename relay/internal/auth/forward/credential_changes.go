@@ -1,6 +1,7 @@
 package forward
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -13,6 +14,8 @@ const (
 	// about others.
 	maxChangedHubs     = 1_000
 	maxChangedAccounts = 10_000
+	// maxChanges is the maximum of all accounts together. Beyond it, the credentials of all accounts count as changed.
+	maxChanges = 100_000
 )
 
 // credentialChanges remembers when the credentials of hubs changed at the endpoint. It compares the clocks of nodes,
@@ -20,6 +23,7 @@ const (
 type credentialChanges struct {
 	mu       sync.Mutex
 	accounts map[string]*accountChanges
+	count    int       // of the hubs of all accounts
 	all      time.Time // the credentials of all accounts changed
 	latest   time.Time
 }
@@ -43,22 +47,31 @@ func (c *credentialChanges) add(account, hub string, at time.Time) {
 	a := c.accounts[account]
 	switch {
 	case a != nil:
-	case len(c.accounts) >= maxChangedAccounts:
-		c.all, c.accounts = c.latest, nil
+	case len(c.accounts) >= maxChangedAccounts || c.count >= maxChanges:
+		c.all, c.accounts, c.count = c.latest, nil, 0
 		return
 	default:
 		if c.accounts == nil {
 			c.accounts = make(map[string]*accountChanges)
 		}
 		a = &accountChanges{hubs: make(map[string]time.Time)}
-		c.accounts[account] = a
+		c.accounts[strings.Clone(account)] = a // it shares the memory of an event
 	}
-	if len(a.hubs) >= maxChangedHubs {
-		a.all = c.latest
-		clear(a.hubs)
+	if changed, ok := a.hubs[hub]; ok {
+		a.hubs[hub] = latestOf(changed, at)
 		return
 	}
-	a.hubs[hub] = latestOf(a.hubs[hub], at)
+	switch {
+	case c.count >= maxChanges:
+		c.all, c.accounts, c.count = c.latest, nil, 0
+	case len(a.hubs) >= maxChangedHubs:
+		a.all = c.latest
+		c.count -= len(a.hubs)
+		clear(a.hubs)
+	default:
+		a.hubs[strings.Clone(hub)] = at
+		c.count++
+	}
 }
 
 func latestOf(a, b time.Time) time.Time {

@@ -215,6 +215,21 @@ func TestVerifier_MarkChanged(t *testing.T) {
 	}
 }
 
+// A publisher that may speak for all accounts cannot fill the memory. Beyond the limit, all decisions are made again.
+func TestCredentialChanges_LimitsAllAccounts(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var c credentialChanges
+	for account := range maxChanges/maxChangedHubs + 1 {
+		for hub := range maxChangedHubs {
+			c.add(fmt.Sprint("account-", account), fmt.Sprint("hub-", hub), now)
+		}
+	}
+	if !c.all.Equal(now) || c.count >= maxChangedHubs || len(c.accounts) != 1 {
+		t.Errorf("got %d changes of %d accounts, all at %s; want the changes of the last account", c.count, len(c.accounts), c.all)
+	}
+}
+
 // An account cannot invalidate the decisions about others, with whatever notifications it publishes.
 func TestCredentialChanges_OfOthers(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -67,6 +68,43 @@ func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 				t.Errorf("attempts %s, %d scheduled", order, e.scheduledCount())
 			}
 		})
+	}
+}
+
+// A poll replaces a later one. If it came too early to measure a full queue, another one must follow.
+func TestBacklog_MeasuresAfterEarlyPoll(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var mu sync.Mutex
+	var wakes []time.Duration
+	now := time.Now()
+	p, err := New(Options{
+		Name: "s", Sink: &fakeSink{answer: answers(errFar)}, Store: e.store, Timeout: time.Minute,
+		BacklogBytes: 250_000, Schedule: afterAnHour, Now: func() time.Time { return now },
+		Wake: func(after time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			wakes = append(wakes, after)
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, wantMeasured := range []bool{true, false} {
+		wakes = nil
+		request := p.Poll(true, true)
+		results := e.store.Retries.Poll(t.Context(), []store.PollRequest{request})
+		if err := p.Apply(t.Context(), results[0]); err != nil {
+			t.Fatal(err)
+		}
+		if request.WithBytes != wantMeasured || slices.Contains(wakes, measureDelay) == wantMeasured || !p.IsBacklogFull() {
+			t.Errorf("measured %t, want %t; wakes %v", request.WithBytes, wantMeasured, wakes)
+		}
 	}
 }
 

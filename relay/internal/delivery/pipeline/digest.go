@@ -149,13 +149,16 @@ func (o *Options) newDigestEntry(n relay.Notification, wait time.Duration) store
 	return e
 }
 
-// maxDigestBytes returns the maximum size of the notifications in all open digests together, or 0 for no limit.
+// maxDigestBytes returns the maximum memory of all open digests together, or 0 for no limit.
 func (o *Options) maxDigestBytes() int64 {
 	if o.BacklogBytes == 0 && o.DigestBytes != nil {
 		return o.DigestBytes()
 	}
 	return o.BacklogBytes
 }
+
+// maxSharedValue is the maximum length of a shared value of a digest in bytes. An event can name any number of clusters.
+const maxSharedValue = 1 << 10
 
 // SharedAttributes returns the values that the notifications of a digest by these names have in common with n. Names
 // without a value are omitted.
@@ -190,6 +193,9 @@ func digestGroup(n relay.Notification, by []string) (shared map[string]string, g
 	hash := sha256.New()
 	for _, name := range by {
 		_, _ = fmt.Fprintf(hash, "%s=%q\n", name, shared[name]) // never returns an error
+	}
+	for name, value := range shared {
+		shared[name] = relay.Truncate(value, maxSharedValue)
 	}
 	return shared, hex.EncodeToString(hash.Sum(nil)[:8])
 }

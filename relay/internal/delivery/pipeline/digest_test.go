@@ -345,6 +345,46 @@ func TestDigest_LimitsBytesOfAllDigests(t *testing.T) {
 	}
 }
 
+// The IDs that a digest remembers need memory, too. At the limit, it only counts.
+func TestDigest_LimitsMemoryOfIDs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { gathering(time.Hour, 1)(o); o.BacklogBytes = 64 << 10 })
+	const count = 1000
+	for i := range count {
+		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	used, err := e.client.Get(t.Context(), "hubrelay:digestbytes:s").Int64()
+	if n := e.digestedCount(); err != nil || n != count || used < 64<<10 || used > 66<<10 {
+		t.Errorf("got %d in the digest with %d bytes, %v", n, used, err)
+	}
+	for _, key := range e.client.Keys(t.Context(), "hubrelay:digest:s:*").Val() {
+		if fields := e.client.HLen(t.Context(), key).Val(); fields > 800 {
+			t.Errorf("the digest has %d fields, want about two for each of 300 IDs", fields)
+		}
+	}
+}
+
+// A shared value of any length is cut, but groups stay apart.
+func TestDigestGroup_LimitsSharedValues(t *testing.T) {
+	t.Parallel()
+	group := func(last string) (string, string) {
+		clusters := []string{"z" + last}
+		for i := range 20 {
+			clusters = append(clusters, strings.Repeat("c", 200)+fmt.Sprint(i))
+		}
+		shared, name := digestGroup(event(0, "a.b", "h1", clusters...).Notifications[0], []string{ByCluster})
+		return shared[ByCluster], name
+	}
+	value, one := group("1")
+	_, other := group("2")
+	if len(value) < maxSharedValue || len(value) > maxSharedValue+len("…") || one == other {
+		t.Errorf("got a value of %d bytes and the groups %s, %s", len(value), one, other)
+	}
+}
+
 // A sealed digest is the same in every attempt, as a dead letter, and after its replay.
 func TestDigest_SealedIsUnchanged(t *testing.T) {
 	t.Parallel()

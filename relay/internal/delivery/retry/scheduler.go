@@ -324,7 +324,7 @@ func (h *Handle) applyResult(
 ) {
 	err := h.sink.Apply(ctx, r)
 	if err != nil && ctx.Err() == nil {
-		h.scheduler.o.Log.Warn("polling for due deliveries failed", "sink", h.name, "error", err)
+		h.scheduler.o.Log.Warn("reading scheduled retries failed", "sink", h.name, "error", err)
 		if withState { // nothing is claimed before the state is known
 			h.scheduler.mu.Lock()
 			h.nextStatePoll = time.Time{}

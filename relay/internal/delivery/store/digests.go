@@ -69,8 +69,8 @@ type DigestEntry struct {
 	LeaseEnd string
 	// MaxBacklog limits open digests plus scheduled deliveries when a digest is opened. 0 means no limit.
 	MaxBacklog int64
-	// MaxBytes limits the listed notifications of all open digests of the sink together, in bytes. Above it, no digest is opened, and
-	// the open ones only count. 0 means no limit.
+	// MaxBytes limits the estimated memory of all open digests of the sink together, in bytes. Above it, no digest is opened, and the
+	// open ones only count further notifications, and may count one twice that is added again after a failure. 0 means no limit.
 	MaxBytes int64
 	// OnlyIfWaiting adds the notification only if something of the sink is due or another digest is open.
 	OnlyIfWaiting bool

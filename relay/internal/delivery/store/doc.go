@@ -17,7 +17,7 @@
 //	hubrelay:digests:<sink>         ZSET of groups with an open digest by the time when it is sealed
 //	hubrelay:digest:<sink>:<group>  HASH of an open digest: id, by, count, first, last, listed notifications, last IDs
 //	hubrelay:digestcount:<sink>     number of notifications in all open digests
-//	hubrelay:digestbytes:<sink>     bytes of the listed notifications in all open digests
+//	hubrelay:digestbytes:<sink>     estimated memory of all open digests, in bytes
 //	hubrelay:batchids:<sink>        HASH of the IDs of the notifications in the last sealed batches
 //	hubrelay:batchlog:<sink>        LIST of those IDs by batch, newest first
 //	hubrelay:deadletters:<sink>     STREAM of dead letters

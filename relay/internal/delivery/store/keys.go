@@ -40,7 +40,7 @@ func DigestKey(k keyspace.Space, sink, group string) string {
 // DigestCountKey is the number of notifications in all open digests of a sink.
 func DigestCountKey(k keyspace.Space, sink string) string { return k.OfSink("digestcount", sink) }
 
-// DigestBytesKey is the number of bytes of the listed notifications in all open digests of a sink.
+// DigestBytesKey is the estimated memory of all open digests of a sink, in bytes.
 func DigestBytesKey(k keyspace.Space, sink string) string { return k.OfSink("digestbytes", sink) }
 
 // BatchedIDsKey is the hash of the IDs of the notifications in a sink's last batches.
