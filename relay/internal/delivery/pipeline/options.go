@@ -182,6 +182,15 @@ func (o *Options) maxScheduledBytes() int64 {
 	return o.BacklogBytes
 }
 
+// scheduledOverhead returns the estimated memory of a scheduled delivery besides its record, in bytes: its entries in two sorted sets,
+// and in the sorted set and the hash of the order.
+func (o *Options) scheduledOverhead() int64 {
+	if o.isOrdered() {
+		return 570
+	}
+	return 220
+}
+
 // forAdmission returns the options of the pipeline's admission.
 func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	rateKey := func() string { return o.Name }

@@ -51,7 +51,7 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	}
 	p.claims.depth.set(r.Depth, 0)
 	if polling.request.WithBytes {
-		p.claims.depth.setBytes(r.Bytes)
+		p.claims.depth.setBytes(r.Bytes + r.Depth*o.scheduledOverhead())
 	} else if o.maxScheduledBytes() > 0 && p.admission.IsFull() {
 		o.Wake(measureDelay) // this poll came too early to measure, and has replaced a later one that was requested
 	}
