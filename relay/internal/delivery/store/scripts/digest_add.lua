@@ -16,8 +16,9 @@
 -- A scheduled notification leaves the retry queue, unless its claim was lost.
 -- Returns milliseconds until the digest is sealed (-1: not added, -2: claim lost), and 1 if that time is new.
 local at = now()
--- Memory of a digest without its notifications and shared values, and of a remembered ID, in bytes.
-local digest_bytes, id_bytes = 1500, 200
+-- Estimated memory of a digest without its notifications and shared values, of the count of a topic without its name, and of a
+-- remembered ID, in bytes.
+local digest_bytes, topic_bytes, id_bytes = 1500, 60, 200
 local digest, id = KEYS[5], ARGV[9]
 local all_bytes, max_bytes = tonumber(redis.call('GET', KEYS[7]) or 0), tonumber(ARGV[16])
 local size = 0 -- added by this call
@@ -55,7 +56,9 @@ if redis.call('HEXISTS', digest, 'seen:' .. id) == 1 then
 end
 local count = redis.call('HINCRBY', digest, 'count', 1)
 redis.call('INCR', KEYS[6])
-redis.call('HINCRBY', digest, 'topic:' .. ARGV[10], 1)
+if redis.call('HINCRBY', digest, 'topic:' .. ARGV[10], 1) == 1 then
+  size = size + topic_bytes + #ARGV[10]
+end
 -- Keep the last IDs, because those arrive again after a crash.
 local slot = 'place:' .. count % tonumber(ARGV[8])
 local old = redis.call('HGET', digest, slot)
