@@ -81,7 +81,7 @@ func TestOperatorQuestions(t *testing.T) {
 		{"what is waiting and until when", "deliveries list --all-sinks --state waiting,retrying", []string{"NEXT", id + "  retry", "m  "}},
 		{"what failed in the last hour", "deliveries list --all-sinks --state dead,retrying --since 1h", []string{id + "  dead ", id + "  retry"}},
 		{"which events of a container happened today", "events search --container c-1 --since 1d", []string{id, "container.error", "key ci"}},
-		{"what a key can see", "streams explain --key reader --hub hub-1", []string{"The client sees 1 of the newest 1 event", "yes   " + id}},
+		{"what a key can see", "streams explain --key reader --hub hub-1", []string{"The client sees 1 of the newest 1 event", "yes      " + id}},
 	} {
 		testkit.Eventually(t, q.question, func() error {
 			answer := ask(strings.Fields(q.command)...)
