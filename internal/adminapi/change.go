@@ -8,6 +8,11 @@ type ChangeResult struct {
 	Unchanged []Unchanged `json:"unchanged"`
 }
 
+// NewChangeResult returns a result without unchanged items. Its JSON has an empty list of them.
+func NewChangeResult(changed int) ChangeResult {
+	return ChangeResult{Changed: changed, Unchanged: []Unchanged{}}
+}
+
 // The reasons of [Unchanged].
 const (
 	UnchangedRunning    = "running"    // a node has it, and attempts it now, or when the sink is resumed

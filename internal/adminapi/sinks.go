@@ -39,7 +39,7 @@ type Sink struct {
 	// deliveries to nodes on which it works.
 	FailedOn []string  `json:"failed_on,omitempty"`
 	State    SinkState `json:"state"`
-	// Reason is why the sink is in its state. For active it is set only while new deliveries wait for scheduled ones.
+	// Reason explains the state. An active sink has a reason only while new deliveries wait for scheduled ones.
 	Reason string `json:"reason,omitempty"`
 	// StateChangedAt is the time of the state. For down, throttled and failed it is up to five seconds late, and omitted before that.
 	StateChangedAt time.Time `json:"state_changed_at,omitzero"`

@@ -106,9 +106,7 @@ func changeDeadLetters(
 	}
 	selection, _ := json.Marshal(request) // strings and numbers always marshal
 	*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", done.Done, pastTense, len(done.Unchanged), selection)
-	result := adminapi.ChangeDeadLettersResult{
-		ChangeResult: adminapi.ChangeResult{Changed: done.Done, Unchanged: []adminapi.Unchanged{}}, Next: done.Next,
-	}
+	result := adminapi.ChangeDeadLettersResult{ChangeResult: adminapi.NewChangeResult(done.Done), Next: done.Next}
 	for _, u := range done.Unchanged {
 		result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: u.ID, Reason: string(u.Status)})
 	}

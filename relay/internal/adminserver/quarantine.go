@@ -101,17 +101,19 @@ func dropQuarantined(
 	slices.Sort(request.IDs)
 	ids := slices.Compact(request.IDs)
 	missing, err := q.DropQuarantined(r.Context(), ids)
-	*auditDetail(r) = fmt.Sprintf("up to %d dropped, from %s to %s", len(ids), relay.Truncate(ids[0], 50),
+	result := adminapi.NewChangeResult(len(ids) - len(missing))
+	dropped := strconv.Itoa(result.Changed)
+	if err != nil {
+		dropped = "up to " + dropped
+	}
+	*auditDetail(r) = fmt.Sprintf("%s of %d dropped, from %s to %s", dropped, len(ids), relay.Truncate(ids[0], 50),
 		relay.Truncate(ids[len(ids)-1], 50))
 	if err != nil {
 		return adminapi.ChangeResult{}, err
 	}
-	result := adminapi.ChangeResult{Changed: len(ids) - len(missing), Unchanged: []adminapi.Unchanged{}}
 	for _, id := range missing {
 		result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: id, Reason: adminapi.UnchangedMissing})
 	}
-	*auditDetail(r) = fmt.Sprintf("%d of %d dropped, from %s to %s", result.Changed, len(ids), relay.Truncate(ids[0], 50),
-		relay.Truncate(ids[len(ids)-1], 50))
 	return result, nil
 }
 

@@ -104,11 +104,11 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 	case errors.Is(err, redisconn.ErrFull):
 		err = replayStorageError(result)
 	case errors.Is(err, store.ErrFull):
-		err = backlogFullError(result.Scheduled, fmt.Sprintf("%d were scheduled before; increase the limit and repeat", result.Scheduled))
+		advice := "increase the limit and repeat"
 		if result.Next != "" {
-			err = backlogFullError(result.Scheduled, fmt.Sprintf("%d were scheduled before; fix the destination and wait until "+
-				"the backlog shrinks, or increase the limit, then continue after %s", result.Scheduled, result.Next))
+			advice = "fix the destination and wait until the backlog shrinks, or increase the limit, then continue after " + result.Next
 		}
+		err = backlogFullError(result.Scheduled, fmt.Sprintf("%d were scheduled before; %s", result.Scheduled, advice))
 	case errors.Is(err, redisconn.ErrUnavailable) && result.Scheduled > 0 && result.Next != "" && !request.DryRun:
 		err = relay.NewError(relay.CodeNotReady, fmt.Sprintf("the relay could not reach Redis; %d were scheduled before: continue "+
 			"after %s", result.Scheduled, result.Next)).WithExtra("replayed", result.Scheduled)

@@ -18,7 +18,7 @@ const changeTime = 10 * time.Second
 
 // RetryDeliveries makes scheduled deliveries of a sink due at once, and starts a probe if the circuit breaker is open.
 func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeResult, error) {
-	result := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
+	result := adminapi.NewChangeResult(0)
 	sink, err := s.requireActive(ctx, name)
 	if err != nil {
 		return result, err
@@ -44,7 +44,7 @@ func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string
 
 // DropDeliveries removes deliveries of a sink that wait for an attempt, and records that an operator did so.
 func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeResult, error) {
-	result := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
+	result := adminapi.NewChangeResult(0)
 	if err := s.requireKnown(ctx, name); err != nil {
 		return result, err
 	}
@@ -86,7 +86,7 @@ func appendUnchanged(
 ) []string {
 	reason := adminapi.UnchangedRunning
 	switch status {
-	case store.UnchangedAbsent:
+	case store.UnchangedMissing:
 		return append(absent, id)
 	case store.UnchangedBlocked:
 		reason = adminapi.UnchangedOrdering

@@ -230,10 +230,9 @@ func (s *Service) newPipeline(sink *openSink) error {
 		Schedule: pipeline.Schedule{
 			Delays: cfg.Retry.Schedule, MaxAge: cfg.Retry.MaxAge, MaxAttempts: cfg.Retry.MaxAttempts,
 		},
-		DisableAfter: cfg.DisableAfter, Backlog: cfg.Backlog, BacklogBytes: int64(cfg.BacklogBytes),
-		DigestBytes:  s.digestLimit,
-		AccountShare: cfg.AccountShare,
-		Rate:         cfg.Rate, Burst: cfg.Burst,
+		DisableAfter: cfg.DisableAfter, AccountShare: cfg.AccountShare,
+		Backlog: cfg.Backlog, BacklogBytes: int64(cfg.BacklogBytes), DigestBytes: s.digestLimit,
+		Rate: cfg.Rate, Burst: cfg.Burst,
 		Digest:             pipeline.Digest{Wait: cfg.Digest.Wait, Max: cfg.Digest.Max, By: cfg.Digest.By},
 		Batch:              sink.batchOptions(),
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,

@@ -30,8 +30,8 @@ type accountShare struct {
 	// reaches the limit, the queue is counted.
 	counts map[string]int64
 	total  int64
-	// counted is the number of accounts when the queue was counted.
-	counted int
+	// countedAccounts is the number of accounts when the queue was counted.
+	countedAccounts int
 	// overCount is the number of accounts above the limit by these bounds.
 	overCount int
 	// exceeded are the accounts that had reached the limit when the queue was counted.
@@ -45,8 +45,9 @@ type accountShare struct {
 	droppedOf map[string]bool
 }
 
-// maxUncounted is the number of accounts after which the queue is counted, because its entries may have left it. It bounds the memory.
-const maxUncounted = 10_000
+// maxUncountedAccounts limits the memory: with more accounts, and more than twice as many as were counted, the queue is counted again.
+// Accounts without entries are then removed.
+const maxUncountedAccounts = 10_000
 
 func newAccountShare(backlog int64, percent int) accountShare {
 	return accountShare{
@@ -64,15 +65,17 @@ func (s *accountShare) admit(account string) bool {
 		s.recordDrop(account)
 		return false
 	}
-	if _, ok := s.counts[account]; !ok {
-		account = strings.Clone(account) // it shares the memory of an event
+	n, isKnown := s.counts[account]
+	if !isKnown {
+		account = strings.Clone(account) // a part of a string would keep the memory of its event
 	}
-	s.counts[account]++
+	n++
+	s.counts[account] = n
 	s.total++
-	if account != "" && s.counts[account] == s.limit+1 {
+	if account != "" && n == s.limit+1 {
 		s.overCount++
 	}
-	s.mustCount = s.mustCount || s.overCount > 0 || s.total > 4*s.limit || len(s.counts) > max(2*s.counted, maxUncounted)
+	s.mustCount = s.mustCount || s.overCount > 0 || s.total > 4*s.limit || len(s.counts) > max(2*s.countedAccounts, maxUncountedAccounts)
 	s.mustCountNow = s.mustCountNow || s.overCount > 0 && len(s.counts) > 1 && s.total >= s.backlog
 	return true
 }
@@ -85,7 +88,7 @@ func (s *accountShare) recordDrop(account string) {
 // update replaces the upper bounds by the counted entries.
 func (s *accountShare) update(counts map[string]int64) {
 	s.counts, s.mustCount, s.mustCountNow, s.total, s.exceeded, s.overCount = counts, false, false, 0, nil, 0
-	s.counted = len(counts)
+	s.countedAccounts = len(counts)
 	for account, n := range counts {
 		s.total += n
 		if account == "" || n < s.limit {

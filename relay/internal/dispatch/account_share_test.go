@@ -64,7 +64,7 @@ func TestAccountShare_LimitsAccounts(t *testing.T) {
 	t.Parallel()
 	s := newAccountShare(1_000_000, 50)
 	s.update(map[string]int64{})
-	for i := range maxUncounted + 1 {
+	for i := range maxUncountedAccounts + 1 {
 		if s.mustCount {
 			t.Fatalf("the queue is counted after %d accounts", i)
 		}

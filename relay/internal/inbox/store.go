@@ -11,13 +11,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -42,7 +43,7 @@ type Entry struct {
 	Fields []byte
 	// Key is the idempotency key of the producer. It may be empty.
 	Key string
-	// Problem is why the entry is invalid whatever its data is, or "".
+	// Problem explains why the entry cannot be used, whatever its data contains. It is empty for other entries.
 	Problem string
 }
 

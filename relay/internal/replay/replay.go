@@ -39,8 +39,8 @@ type RetryStore interface {
 	ScheduleAll(
 		ctx context.Context, sink string, maxBacklog int64, all []store.Scheduled,
 	) (added, processed int, err error)
-	// Sizes returns the memory of the scheduled deliveries of each sink, in bytes.
-	Sizes(ctx context.Context, sinks []string) ([]int64, error)
+	// CheckBytes returns [store.ErrFull] if the scheduled deliveries of a sink have reached maxBytes. 0 means no limit.
+	CheckBytes(ctx context.Context, sink string, maxBytes int64) error
 	// CountScheduled returns how many of the IDs are scheduled.
 	CountScheduled(ctx context.Context, sink string, ids []string) (int, error)
 }
@@ -247,13 +247,9 @@ func (r Replayer) schedulePage(
 	if r.Memory.Measure(ctx); r.Memory.IsNearlyFull() {
 		return 0, redisconn.NewFullError("replay", errNearlyFull)
 	}
-	if q.BacklogBytes > 0 && len(deliveries) > 0 {
-		sizes, err := r.Retries.Sizes(ctx, []string{q.Sink})
-		if err != nil {
+	if len(deliveries) > 0 {
+		if err := r.Retries.CheckBytes(ctx, q.Sink, q.BacklogBytes); err != nil {
 			return 0, err
-		}
-		if sizes[0] >= q.BacklogBytes {
-			return 0, store.ErrFull
 		}
 	}
 	added, seen, err := r.Retries.ScheduleAll(ctx, q.Sink, q.Backlog, deliveries)

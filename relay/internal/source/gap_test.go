@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -19,12 +18,7 @@ import (
 // A resync message and an unknown cursor are gaps that are reported to operators. Later notifications are stored.
 func TestSource_ReportsGaps(t *testing.T) {
 	t.Parallel()
-	var after []string
-	var mu sync.Mutex
-	u := startUpstream(t, func(n int, ws *websocket.Conn, query map[string][]string) {
-		mu.Lock()
-		after = append(after, query["after"][0])
-		mu.Unlock()
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		switch n {
 		case 1:
 			send(ws, `{"topic":"hubrelay.cursor","context":{"hub_id":"h"},"cursor":"c0"}`, event("h", 1, cursor("c1")),
@@ -60,9 +54,7 @@ func TestSource_ReportsGaps(t *testing.T) {
 		return nil
 	})
 	r.expectLog("1 ~ 2 ~") // for clients of the stream
-	mu.Lock()
-	defer mu.Unlock()
-	if got := strings.Join(after, " "); got != "now c5 now" {
+	if got := u.requestedCursors(); got != "now c5 now" {
 		t.Errorf("got cursor %s", got)
 	}
 }
@@ -70,12 +62,7 @@ func TestSource_ReportsGaps(t *testing.T) {
 // An upstream may stop sending cursors. An old cursor must not hide what is lost then.
 func TestSource_CountsGapsWhenCursorsEnd(t *testing.T) {
 	t.Parallel()
-	var mu sync.Mutex
-	var after []string
-	u := startUpstream(t, func(n int, ws *websocket.Conn, query map[string][]string) {
-		mu.Lock()
-		after = append(after, query["after"]...)
-		mu.Unlock()
+	u := startUpstream(t, func(n int, ws *websocket.Conn, _ map[string][]string) {
 		switch n {
 		case 1:
 			send(ws, event("h", 1, cursor("c1")), event("h", 2, ""))
@@ -94,9 +81,7 @@ func TestSource_CountsGapsWhenCursorsEnd(t *testing.T) {
 	r.stop()
 	r.start()
 	r.expectLog("1 2 ~ 3 ~")
-	mu.Lock()
-	defer mu.Unlock()
-	if got := strings.Join(after, " "); got != "now now now" {
+	if got := u.requestedCursors(); got != "now now now" {
 		t.Errorf("got cursors %s", got)
 	}
 }

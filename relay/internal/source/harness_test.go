@@ -44,6 +44,16 @@ type upstream struct {
 	stream func(n int, ws *websocket.Conn, query map[string][]string)
 	opened atomic.Int64
 	asked  atomic.Int64
+
+	mu    sync.Mutex
+	after []string // of each connection
+}
+
+// requestedCursors returns the parameter after of each connection.
+func (u *upstream) requestedCursors() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return strings.Join(u.after, " ")
 }
 
 func startUpstream(t *testing.T, stream func(n int, ws *websocket.Conn, query map[string][]string)) *upstream {
@@ -65,6 +75,9 @@ func startUpstream(t *testing.T, stream func(n int, ws *websocket.Conn, query ma
 		streams.Add(1)
 		defer streams.Done()
 		defer func() { _ = ws.Close() }()
+		u.mu.Lock()
+		u.after = append(u.after, r.URL.Query().Get("after"))
+		u.mu.Unlock()
 		u.stream(int(u.opened.Add(1)), ws, r.URL.Query())
 	}))
 	t.Cleanup(func() {

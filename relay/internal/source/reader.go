@@ -170,7 +170,7 @@ func (s *session) handleMessage(ctx context.Context, n relay.Notification) error
 		s.opt.Log.WarnContext(ctx,
 			"upstream sends no cursors, so events during a disconnect are lost and counted as a gap")
 	}
-	m := message{data: n.Data, cursor: n.Cursor, forgetsCursor: n.Cursor == "", from: s.upstreamID}
+	m := message{data: n.Data, cursor: n.Cursor, clearsCursor: n.Cursor == "", from: s.upstreamID}
 	if n.Cursor == "" && s.isResuming { // it has ignored the cursor
 		m.gap, m.relayPath = "the upstream no longer sends cursors, so events since the last connection are missing", s.relayPath(nil)
 	}
@@ -184,10 +184,10 @@ func (s *session) handleResync(ctx context.Context, n relay.Notification) error 
 	problem, via := readResync(n.Data)
 	reason := "the upstream has lost events after the cursor: " + problem
 	if slices.Contains(via, s.opt.RelayID) { // this relay has reported it first
-		return s.enqueue(ctx, message{cursor: n.Cursor, forgetsCursor: n.Cursor == ""})
+		return s.enqueue(ctx, message{cursor: n.Cursor, clearsCursor: n.Cursor == ""})
 	}
 	return s.enqueue(ctx, message{
-		cursor: n.Cursor, forgetsCursor: n.Cursor == "", gap: reason, mustReport: true, relayPath: s.relayPath(via),
+		cursor: n.Cursor, clearsCursor: n.Cursor == "", gap: reason, mustReport: true, relayPath: s.relayPath(via),
 	})
 }
 

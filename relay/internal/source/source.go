@@ -206,8 +206,8 @@ type session struct {
 type message struct {
 	data   []byte
 	cursor string
-	// forgetsCursor is set if earlier cursors are no longer valid. cursor is "".
-	forgetsCursor bool
+	// clearsCursor is set if earlier cursors are no longer valid. cursor is "".
+	clearsCursor bool
 	// from is the ID of the relay that sent it.
 	from string
 	// rejectReason is set if data is not a notification.

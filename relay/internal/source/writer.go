@@ -47,7 +47,7 @@ func (s *session) storeLoop(ctx context.Context) error {
 			return err
 		}
 		s.inFlightBytes.Release(b.released)
-		if b.Cursor != "" || b.ForgetsCursor {
+		if b.Cursor != "" || b.ClearsCursor {
 			s.savedCursor = b.Cursor
 		}
 		s.opt.Observer.SourceStored(s.opt.Name, b.Batch)
@@ -109,8 +109,8 @@ func (s *session) addGap(b *pendingBatch, m message) {
 
 // appendMessage validates a message and adds it to the batch.
 func (s *session) appendMessage(batch *sourcestore.Batch, m message) {
-	if m.cursor != "" || m.forgetsCursor {
-		batch.Cursor, batch.ForgetsCursor = m.cursor, m.forgetsCursor
+	if m.cursor != "" || m.clearsCursor {
+		batch.Cursor, batch.ClearsCursor = m.cursor, m.clearsCursor
 	}
 	if m.data == nil {
 		return

@@ -161,7 +161,7 @@ func letterIDs(
 func changeInBatches(
 	ctx context.Context, std term.Streams, conn *adminConn, c deadLetterAction, sink string, ids []string,
 ) (adminapi.ChangeResult, error) {
-	total := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
+	total := adminapi.NewChangeResult(0)
 	p := term.NewProgress(std.Err, c.pastTense, len(ids))
 	defer p.Clear()
 	for sent := 0; sent < len(ids); {

@@ -70,7 +70,7 @@ func changeDeliveries(
 	if err != nil {
 		return err
 	}
-	total := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
+	total := adminapi.NewChangeResult(0)
 	for sent := 0; sent < len(ids) && err == nil; sent += changeBatch {
 		var result adminapi.ChangeResult
 		part := ids[sent:min(sent+changeBatch, len(ids))]

@@ -208,7 +208,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 			}
 		}
 	}
-	total := adminapi.ChangeResult{Unchanged: []adminapi.Unchanged{}}
+	total := adminapi.NewChangeResult(0)
 	for part := range slices.Chunk(ids, changeBatch) {
 		result, err := callRelay(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
 		if err != nil {

@@ -175,11 +175,11 @@ func printStreamEvents(std term.Streams, paint term.Palette, e *adminapi.StreamE
 	}
 	rows := make([][]string, len(e.Events))
 	for i, event := range e.Events {
-		seen := "yes"
+		visible := "yes"
 		if !event.Visible {
-			seen = "no"
+			visible = "no"
 		}
-		rows[i] = newRow(seen, event.ID, formatTime(event.Time), event.Topic, event.HubID, event.AccountID, event.Detail)
+		rows[i] = newRow(visible, event.ID, formatTime(event.Time), event.Topic, event.HubID, event.AccountID, event.Detail)
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
 		{Title: "VISIBLE", Paint: func(cell, padded string) string {

@@ -23,7 +23,7 @@ const (
 type credentialChanges struct {
 	mu       sync.Mutex
 	accounts map[string]*accountChanges
-	count    int       // of the hubs of all accounts
+	count    int       // number of hubs of all accounts
 	all      time.Time // the credentials of all accounts changed
 	latest   time.Time
 }
@@ -45,33 +45,28 @@ func (c *credentialChanges) add(account, hub string, at time.Time) {
 	defer c.mu.Unlock()
 	c.latest = latestOf(c.latest, at)
 	a := c.accounts[account]
-	switch {
-	case a != nil:
-	case len(c.accounts) >= maxChangedAccounts || c.count >= maxChanges:
+	if c.count >= maxChanges || a == nil && len(c.accounts) >= maxChangedAccounts {
 		c.all, c.accounts, c.count = c.latest, nil, 0
 		return
-	default:
+	}
+	if a == nil {
 		if c.accounts == nil {
 			c.accounts = make(map[string]*accountChanges)
 		}
 		a = &accountChanges{hubs: make(map[string]time.Time)}
-		c.accounts[strings.Clone(account)] = a // it shares the memory of an event
+		c.accounts[strings.Clone(account)] = a // a part of a string would keep the memory of its event
 	}
-	if changed, ok := a.hubs[hub]; ok {
-		a.hubs[hub] = latestOf(changed, at)
-		return
-	}
-	switch {
-	case c.count >= maxChanges:
-		c.all, c.accounts, c.count = c.latest, nil, 0
-	case len(a.hubs) >= maxChangedHubs:
-		a.all = c.latest
-		c.count -= len(a.hubs)
-		clear(a.hubs)
-	default:
-		a.hubs[strings.Clone(hub)] = at
+	if _, isKnown := a.hubs[hub]; !isKnown {
+		if len(a.hubs) >= maxChangedHubs {
+			a.all = c.latest
+			c.count -= len(a.hubs)
+			clear(a.hubs)
+			return
+		}
+		hub = strings.Clone(hub)
 		c.count++
 	}
+	a.hubs[hub] = latestOf(a.hubs[hub], at)
 }
 
 func latestOf(a, b time.Time) time.Time {

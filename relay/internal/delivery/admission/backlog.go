@@ -21,7 +21,7 @@ func newBacklog(limit, maxBytes int64) *backlog {
 
 // setDepth reports whether the backlog became full. addedBytes is the size of a delivery that was scheduled since the last setBytes.
 func (b *backlog) setDepth(depth, addedBytes int64) (becameFull bool) {
-	return b.update(func() {
+	return b.updateSize(func() {
 		b.depth = depth
 		if b.maxBytes > 0 {
 			b.bytes += addedBytes
@@ -29,11 +29,11 @@ func (b *backlog) setDepth(depth, addedBytes int64) (becameFull bool) {
 	})
 }
 
-func (b *backlog) setBytes(bytes int64) { b.update(func() { b.bytes = bytes }) }
+func (b *backlog) setBytes(bytes int64) { b.updateSize(func() { b.bytes = bytes }) }
 
-func (b *backlog) removeOne() { b.update(func() { b.depth = max(0, b.depth-1) }) }
+func (b *backlog) removeOne() { b.updateSize(func() { b.depth = max(0, b.depth-1) }) }
 
-func (b *backlog) update(change func()) (becameFull bool) {
+func (b *backlog) updateSize(change func()) (becameFull bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	wasFull := b.isFullLocked()

@@ -33,6 +33,16 @@ func largeDelivery(id string) relay.Delivery {
 	return d
 }
 
+// handleLarge passes n large deliveries, named d0 and so on, to a pipeline.
+func handleLarge(t *testing.T, p *Pipeline, n int) {
+	t.Helper()
+	for i := range n {
+		if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // While the retry queue is full, fresh deliveries stay in their queue, and nothing scheduled is dropped.
 func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 	t.Parallel()
@@ -42,11 +52,7 @@ func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 			e := newEnv(t)
 			sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
 			p := e.pipeline(sink, bounded)
-			for i := range 3 {
-				if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
-					t.Fatal(err)
-				}
-			}
+			handleLarge(t, p, 3)
 			if !p.IsBacklogFull() {
 				t.Error("not full after three")
 			}
@@ -90,11 +96,7 @@ func TestBacklog_MeasuresAfterEarlyPoll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 3 {
-		if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
-			t.Fatal(err)
-		}
-	}
+	handleLarge(t, p, 3)
 	for _, wantMeasured := range []bool{true, false} {
 		wakes = nil
 		request := p.Poll(true, true)
@@ -133,11 +135,7 @@ func TestBacklog_KnownToAllNodes(t *testing.T) {
 			t.Parallel()
 			e := newEnv(t)
 			first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
-			for i := range 3 {
-				if err := first.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
-					t.Fatal(err)
-				}
-			}
+			handleLarge(t, first, 3)
 			sink := &fakeSink{answer: answers(nil)}
 			p := e.pipeline(sink, bounded)
 			e.retries(p)

@@ -140,7 +140,7 @@ func (s *digestStage) add(ctx context.Context, e store.DigestEntry) (done bool, 
 func (o *Options) newDigestEntry(n relay.Notification, wait time.Duration) store.DigestEntry {
 	e := store.DigestEntry{
 		Notification: n, MaxListed: o.Digest.Max, Wait: wait, ArrivedAt: n.StoredAt(), MaxBacklog: o.Backlog,
-		MaxBytes: o.maxDigestBytes(),
+		MaxBytes: o.maxOpenDigestBytes(),
 	}
 	if e.ArrivedAt.IsZero() {
 		e.ArrivedAt = o.Now()
@@ -149,8 +149,8 @@ func (o *Options) newDigestEntry(n relay.Notification, wait time.Duration) store
 	return e
 }
 
-// maxDigestBytes returns the maximum memory of all open digests together, or 0 for no limit.
-func (o *Options) maxDigestBytes() int64 {
+// maxOpenDigestBytes returns the maximum memory of all open digests of the sink together, or 0 for no limit.
+func (o *Options) maxOpenDigestBytes() int64 {
 	if o.BacklogBytes == 0 && o.DigestBytes != nil {
 		return o.DigestBytes()
 	}

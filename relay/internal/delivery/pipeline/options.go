@@ -67,10 +67,10 @@ type Options struct {
 	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
 	// dead letters and drops the oldest. 0 means no limit.
 	Backlog int64
-	// BacklogBytes is the memory of scheduled deliveries in Redis, at which fresh ones are not attempted, unless the sink has
-	// batches, and the maximum size of the notifications in open digests. 0 means no limit.
+	// BacklogBytes limits the memory of scheduled deliveries in Redis, at which fresh ones are not attempted, unless the sink has
+	// batches. It also limits the memory of the open digests. 0 means no limit.
 	BacklogBytes int64
-	// DigestBytes returns the maximum size of the notifications in open digests if BacklogBytes is 0. It may be nil.
+	// DigestBytes returns the maximum memory of the open digests if BacklogBytes is 0. It may be nil.
 	DigestBytes func() int64
 	// AccountShare is the maximum percentage of the dead letters that one account keeps if there are too many. 0 means no limit.
 	AccountShare int

@@ -46,6 +46,8 @@ type Pipeline struct {
 	stopping context.Context // ends with Stop
 	stop     context.CancelFunc
 	polling  pollState // used by Poll and Apply only
+	// measuredAt is the time of the last request for the memory of the scheduled deliveries. Poll uses it only.
+	measuredAt time.Time
 
 	mu     sync.Mutex
 	closed bool

@@ -17,7 +17,6 @@ type pollState struct {
 	request      store.PollRequest
 	reservation  admission.Reservation
 	stateVersion int
-	measuredAt   time.Time
 }
 
 // Poll implements [retry.Sink]. It reserves capacity for as many retries as could start now.
@@ -29,15 +28,14 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{
 		Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState,
-		WithBytes:    p.opts.maxScheduledBytes() > 0 && p.opts.Now().Sub(p.polling.measuredAt) >= measureDelay,
+		WithBytes:    p.opts.maxScheduledBytes() > 0 && p.opts.Now().Sub(p.measuredAt) >= measureDelay,
 		CooldownName: p.admission.CooldownName(),
 		ReleaseOrder: p.opts.usesBatches() || p.opts.usesDigests(), // otherwise each batch or digest would contain one delivery
 	}
-	measuredAt := p.polling.measuredAt
 	if q.WithBytes {
-		measuredAt = p.opts.Now()
+		p.measuredAt = p.opts.Now()
 	}
-	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion(), measuredAt: measuredAt}
+	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
 	return q
 }
 

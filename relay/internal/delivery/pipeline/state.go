@@ -227,6 +227,6 @@ func (s *sinkState) countDisable(n int) {
 
 func (s *sinkState) reportNotice(err error) {
 	if err != nil {
-		s.opts.Log.Warn("event of the relay about a sink could not be sent to other sinks", "error", err)
+		s.opts.Log.Warn("event about a sink could not be sent to other sinks", "error", err)
 	}
 }

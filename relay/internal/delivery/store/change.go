@@ -27,7 +27,7 @@ const (
 	Changed          ChangeStatus = "changed"
 	UnchangedRunning ChangeStatus = "running"  // an attempt is running
 	UnchangedBlocked ChangeStatus = "ordering" // it waits for an earlier delivery with its ordering key
-	UnchangedAbsent  ChangeStatus = "missing"  // it is not scheduled, or not a dead letter
+	UnchangedMissing ChangeStatus = "missing"  // it is not scheduled, or not a dead letter
 
 	UnchangedUnreadable ChangeStatus = "unreadable" // it cannot be decoded
 )

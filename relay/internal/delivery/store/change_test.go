@@ -26,14 +26,14 @@ func TestRetries_ChangeSingleDeliveries(t *testing.T) {
 	}
 	ids := []string{"later", "running", "second", "missing"}
 	statuses, err := s.Retries.MakeDueIDs(t.Context(), testSink, ids)
-	if want := []ChangeStatus{Changed, UnchangedRunning, UnchangedBlocked, UnchangedAbsent}; err != nil || !slices.Equal(statuses, want) {
+	if want := []ChangeStatus{Changed, UnchangedRunning, UnchangedBlocked, UnchangedMissing}; err != nil || !slices.Equal(statuses, want) {
 		t.Errorf("MakeDueIDs: got %v, %v, want %v", statuses, err, want)
 	}
 	dropped, err := s.Retries.Drop(t.Context(), testSink, []string{"first", "running", "missing"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []ChangeStatus{Changed, UnchangedRunning, UnchangedAbsent} {
+	for i, want := range []ChangeStatus{Changed, UnchangedRunning, UnchangedMissing} {
 		if d := dropped[i]; d.Status != want || (d.Record != nil) != (want == Changed) {
 			t.Errorf("Drop: got %+v, want %s", d, want)
 		}

@@ -20,7 +20,7 @@ type ChangeResult struct {
 	Next string
 }
 
-// UnchangedDeadLetter is a dead letter that was neither replayed nor dropped. Its status is [UnchangedAbsent] or
+// UnchangedDeadLetter is a dead letter that was neither replayed nor dropped. Its status is [UnchangedMissing] or
 // [UnchangedUnreadable].
 type UnchangedDeadLetter struct {
 	ID     string
@@ -88,16 +88,10 @@ func changeArgs(refs []deadLetterRef, args ...any) []any {
 
 func (d *DeadLetters) replayChange(o ReplayOptions) change {
 	return func(ctx context.Context, sink string, refs []deadLetterRef) ([]ChangeStatus, error) {
-		keys := d.retryKeys(sink, DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink))
-		if o.MaxBytes > 0 {
-			sizes, err := redisconn.KeySizes(ctx, d.client, []string{RecordsKey(d.keys, sink)})
-			if err != nil {
-				return nil, err
-			}
-			if sizes[0] >= o.MaxBytes {
-				return nil, ErrFull
-			}
+		if err := d.CheckBytes(ctx, sink, o.MaxBytes); err != nil {
+			return nil, err
 		}
+		keys := d.retryKeys(sink, DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink))
 		args := changeArgs(refs, o.MaxBacklog, o.Ordering.defaultKeyPrefix())
 		statuses, err := runChange(ctx, d.client, replayDeadLettersScript, keys, args)
 		if err != nil {
@@ -127,7 +121,7 @@ func (d *DeadLetters) changeByID(ctx context.Context, sink string, ids []string,
 		var refs []deadLetterRef
 		for i, id := range page {
 			if entryIDs[i] == "" {
-				result.Unchanged = append(result.Unchanged, UnchangedDeadLetter{id, UnchangedAbsent})
+				result.Unchanged = append(result.Unchanged, UnchangedDeadLetter{id, UnchangedMissing})
 			} else {
 				refs = append(refs, deadLetterRef{id, entryIDs[i]})
 			}

@@ -209,7 +209,7 @@ func TestDeadLetters_ReplayKeepsDelivery(t *testing.T) {
 	} {
 		s.addDeadLetter(t, Claim{Sink: testSink}, 0, d)
 		result, err := s.DeadLetters.Replay(t.Context(), testSink, []string{d.ID, "unknown"}, ReplayOptions{})
-		if want := (ChangeResult{Done: 1, Unchanged: unchanged(UnchangedAbsent, "unknown")}); err != nil || !reflect.DeepEqual(result, want) {
+		if want := (ChangeResult{Done: 1, Unchanged: unchanged(UnchangedMissing, "unknown")}); err != nil || !reflect.DeepEqual(result, want) {
 			t.Fatalf("%s: got %+v, %v, want %+v", d.ID, result, err, want)
 		}
 		if _, err := s.DeadLetters.Get(t.Context(), testSink, d.ID); !errors.Is(err, ErrNoDeadLetter) {
@@ -264,7 +264,7 @@ func TestDeadLetters_DropsByID(t *testing.T) {
 	s := startStore(t)
 	s.addDeadLetters(t, "a", "b", "c")
 	r, err := s.DeadLetters.Drop(t.Context(), testSink, []string{"c", "unknown", "a"})
-	if want := (ChangeResult{Done: 2, Unchanged: unchanged(UnchangedAbsent, "unknown")}); err != nil || !reflect.DeepEqual(r, want) {
+	if want := (ChangeResult{Done: 2, Unchanged: unchanged(UnchangedMissing, "unknown")}); err != nil || !reflect.DeepEqual(r, want) {
 		t.Errorf("got %+v, %v, want %+v", r, err, want)
 	}
 	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"b"}) {
@@ -388,7 +388,7 @@ func TestDeadLetters_MissTrimmedEntries(t *testing.T) {
 	if _, err := s.DeadLetters.Get(t.Context(), testSink, "a"); !errors.Is(err, ErrNoDeadLetter) {
 		t.Errorf("Get: got %v, want ErrNoDeadLetter", err)
 	}
-	missing := ChangeResult{Unchanged: unchanged(UnchangedAbsent, "a")}
+	missing := ChangeResult{Unchanged: unchanged(UnchangedMissing, "a")}
 	r, err := s.DeadLetters.Replay(t.Context(), testSink, []string{"a"}, ReplayOptions{})
 	if err != nil || !reflect.DeepEqual(r, missing) {
 		t.Errorf("Replay: got %+v, %v, want %+v", r, err, missing)

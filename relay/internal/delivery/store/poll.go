@@ -107,7 +107,7 @@ func (rt *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResul
 			}
 		}
 		if e == nil && q.WithBytes {
-			if r.Bytes, e = bytes[i].Result(); errors.Is(e, redis.Nil) { // there are none
+			if r.Bytes, e = bytes[i].Result(); errors.Is(e, redis.Nil) { // no delivery is scheduled
 				e = nil
 			}
 		}

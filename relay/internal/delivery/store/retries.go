@@ -175,6 +175,18 @@ func (rt *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 	}
 }
 
+// CheckBytes returns [ErrFull] if the scheduled deliveries of a sink have reached maxBytes. 0 means no limit.
+func (d *db) CheckBytes(ctx context.Context, sink string, maxBytes int64) error {
+	if maxBytes == 0 {
+		return nil
+	}
+	sizes, err := redisconn.KeySizes(ctx, d.client, []string{RecordsKey(d.keys, sink)})
+	if err == nil && sizes[0] >= maxBytes {
+		err = ErrFull
+	}
+	return err
+}
+
 // Sizes returns the memory of the scheduled deliveries of each sink, in bytes.
 func (rt *Retries) Sizes(ctx context.Context, sinks []string) ([]int64, error) {
 	keys := make([]string, len(sinks))

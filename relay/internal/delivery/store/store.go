@@ -106,8 +106,8 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 	if err != nil {
 		return redisconn.WrapError("delete data of sink", err)
 	}
-	keys := d.retryKeys(sink, DigestsKey(d.keys, sink), DigestCountKey(d.keys, sink), DigestBytesKey(d.keys, sink), BatchedIDsKey(d.keys, sink),
-		BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink),
+	keys := d.retryKeys(sink, DigestsKey(d.keys, sink), DigestCountKey(d.keys, sink), DigestBytesKey(d.keys, sink),
+		BatchedIDsKey(d.keys, sink), BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink),
 		RateKey(d.keys, sink))
 	for _, group := range groups {
 		keys = append(keys, DigestKey(d.keys, sink, group))

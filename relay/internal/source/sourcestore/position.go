@@ -46,7 +46,7 @@ func (p *Position) Store(ctx context.Context, batch Batch) error {
 		return err
 	}
 	values := []any{"hub", p.id.hub, "journal", encoded}
-	if batch.Cursor != "" || batch.ForgetsCursor {
+	if batch.Cursor != "" || batch.ClearsCursor {
 		values = append(values, "cursor", batch.Cursor)
 	}
 	stored := batch.Stored()

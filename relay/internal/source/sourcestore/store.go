@@ -10,11 +10,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -43,8 +44,8 @@ type Batch struct {
 	Rejected []RejectedMessage
 	// Cursor is the cursor of the upstream after the batch, or "" if unknown.
 	Cursor string
-	// ForgetsCursor removes the stored cursor, because the upstream no longer sends cursors. Cursor is "".
-	ForgetsCursor bool
+	// ClearsCursor removes the stored cursor, because the upstream no longer sends cursors. Cursor is "".
+	ClearsCursor bool
 	// Returned is the number of notifications that were left out because they came from this relay. Gaps is the number of
 	// times that notifications may be missing.
 	Returned, Gaps int

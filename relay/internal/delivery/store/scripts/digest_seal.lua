@@ -21,9 +21,7 @@ if redis.call('ZCARD', KEYS[4]) == 0 then
   redis.call('DEL', KEYS[6], KEYS[7])
 else
   redis.call('DECRBY', KEYS[6], f.count or 0)
-  if redis.call('DECRBY', KEYS[7], f.size or 0) < 0 then -- another program has changed it
-    redis.call('SET', KEYS[7], 0)
-  end
+  redis.call('DECRBY', KEYS[7], f.size or 0)
 end
 if not f.id or not f['item:0'] then
   return 0
