@@ -120,7 +120,7 @@ func newEnv(t *testing.T) *env {
 func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	e.t.Helper()
 	o := Options{
-		Name: "s", Sink: sink, Store: e.store, Timeout: time.Minute,
+		Name: "s", Sink: sink, Store: e.store, Timeout: 10 * time.Second,
 		Schedule: Schedule{
 			Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
 			MaxAge: 10 * time.Hour,
