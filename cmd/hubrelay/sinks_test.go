@@ -91,6 +91,11 @@ func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 
 func (f *fakeAdmin) change(w http.ResponseWriter, body map[string]any) {
 	ids, _ := body["ids"].([]any)
+	if slices.Contains(ids, any("full")) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = fmt.Fprint(w, `{"error":{"status":503,"code":"503.storage-full","title":"Redis is full","detail":"","extra":{"replayed":1}},"data":null}`)
+		return
+	}
 	changed := 0
 	f.letters = slices.DeleteFunc(f.letters, func(id string) bool {
 		found := slices.Contains(ids, any(id))
@@ -347,6 +352,10 @@ func TestManyDeadLetters(t *testing.T) {
 	out, _, code = call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "nosuch")
 	if code != 0 || out != "no dead letters match\n" {
 		t.Errorf("list of none that match ended with %d: %s", code, out)
+	}
+	out, errOut, code = call(t, admin.env(), "", "deadletters", "replay", "billing", "-o", "json", "one", "full")
+	if code != 1 || out != `{"changed":1,"unchanged":[]}`+"\n" || !strings.Contains(errOut, "1 of 2 were replayed before that") {
+		t.Errorf("replay with an error ended with %d: %s%s", code, out, errOut)
 	}
 	admin.hold(1)
 	out, _, code = call(t, admin.env(), "", "deadletters", "replay", "billing", "--all")

@@ -29,11 +29,11 @@ type Event struct {
 // SearchEventsRequest selects events. Members that are empty select all.
 type SearchEventsRequest struct {
 	ObjectID string `json:"object_id,omitempty"`
-	// Container, Environment, Cluster and DNSZone are values of the lists in the context of events.
-	Container   string `json:"container,omitempty"`
-	Environment string `json:"environment,omitempty"`
-	Cluster     string `json:"cluster,omitempty"`
-	DNSZone     string `json:"dns_zone,omitempty"`
+	// ContainerID, EnvironmentID, Cluster and DNSZone are values of the lists in the context of events.
+	ContainerID   string `json:"container_id,omitempty"`
+	EnvironmentID string `json:"environment_id,omitempty"`
+	Cluster       string `json:"cluster,omitempty"`
+	DNSZone       string `json:"dns_zone,omitempty"`
 	// Topics are patterns.
 	Topics    []string `json:"topics,omitempty"`
 	HubID     string   `json:"hub_id,omitempty"`

@@ -5,14 +5,13 @@ import "github.com/hubrelay/hubrelay/relay"
 // Job is a migration job with its request.
 type Job struct {
 	relay.Job
-	AccountID string `json:"account_id"`
-	Cluster   string `json:"cluster"`
-	Container string `json:"container"`
-	Instance  string `json:"instance"`
-	// SourceServer and DestinationServer are IDs.
-	SourceServer      string `json:"source_server"`
-	DestinationServer string `json:"destination_server"`
-	CopyVolumes       bool   `json:"copy_volumes"`
+	AccountID           string `json:"account_id"`
+	Cluster             string `json:"cluster"`
+	ContainerID         string `json:"container_id"`
+	InstanceID          string `json:"instance_id"`
+	SourceServerID      string `json:"source_server_id"`
+	DestinationServerID string `json:"destination_server_id"`
+	CopyVolumes         bool   `json:"copy_volumes"`
 	// Key is the name of the API key that requested the migration, or the operator, such as "admin alice".
 	Key string `json:"key"`
 	// Canceled is set if an operator has canceled the job. While the job is running, the driver rolls it back.
@@ -21,9 +20,9 @@ type Job struct {
 
 // ListJobsRequest selects jobs. Members that are empty select all.
 type ListJobsRequest struct {
-	HubID     string `json:"hub_id,omitempty"`
-	Container string `json:"container,omitempty"`
-	Instance  string `json:"instance,omitempty"`
+	HubID       string `json:"hub_id,omitempty"`
+	ContainerID string `json:"container_id,omitempty"`
+	InstanceID  string `json:"instance_id,omitempty"`
 	// States are new, queued, scheduled, running, completed, error and expired.
 	States []string `json:"states,omitempty"`
 	PageRequest
@@ -31,11 +30,11 @@ type ListJobsRequest struct {
 
 // CreateJobRequest is a request to migrate an instance.
 type CreateJobRequest struct {
-	HubID     string `json:"hub_id"`
-	Container string `json:"container"`
-	Instance  string `json:"instance"`
-	// DestinationServer is the ID of a server of the same cluster.
-	DestinationServer string `json:"destination_server"`
+	HubID       string `json:"hub_id"`
+	ContainerID string `json:"container_id"`
+	InstanceID  string `json:"instance_id"`
+	// DestinationServerID names a server of the same cluster.
+	DestinationServerID string `json:"destination_server_id"`
 	// CopyVolumes copies the volumes of a stateful container.
 	CopyVolumes bool `json:"copy_volumes,omitempty"`
 }

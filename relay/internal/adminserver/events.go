@@ -57,8 +57,8 @@ func showEvent(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.EventDetail
 func newEventQuery(request adminapi.SearchEventsRequest, now time.Time) (history.Query, error) {
 	q := history.Query{
 		Filter: relay.Filter{
-			Hubs: listOf(request.HubID), Accounts: listOf(request.AccountID), Containers: listOf(request.Container),
-			Environments: listOf(request.Environment), Clusters: listOf(request.Cluster),
+			Hubs: listOf(request.HubID), Accounts: listOf(request.AccountID), Containers: listOf(request.ContainerID),
+			Environments: listOf(request.EnvironmentID), Clusters: listOf(request.Cluster),
 		},
 		DNSZone: request.DNSZone, Object: request.ObjectID, Publisher: request.Publisher, Before: request.After,
 		Limit: min(cmp.Or(request.Limit, defaultEventPage), maxEventPage),

@@ -70,7 +70,7 @@ func TestEvents_Queries(t *testing.T) {
 		a.ServeHTTP(w, r)
 		return w.Code, w.Body.String()
 	}
-	status, body := request("events?object_id=o&container=c&topics=job.*&hub_id=h&publisher=ops&since=24h&limit=9999")
+	status, body := request("events?object_id=o&container_id=c&topics=job.*&hub_id=h&publisher=ops&since=24h&limit=9999")
 	if q := f.query; status != 200 || body != `{"data":[],"next":"5-0.0","searched_to":"1970-01-01T00:00:01Z"}`+"\n" ||
 		q.Object != "o" || q.Filter.Containers[0] != "c" || q.Filter.Topics.String() != "job.*" || q.Filter.Hubs[0] != "h" ||
 		q.Publisher != "ops" || time.Since(q.Since) < 23*time.Hour || !q.Until.IsZero() || q.Limit != maxEventPage {
@@ -89,7 +89,7 @@ func TestEvents_Queries(t *testing.T) {
 		"events?since=1h&until=2h":         "until is not later",
 		"events?limit=0":                   "limit",
 		"events?account_id=a&account_id=b": "the parameter account_id is given 2 times: give it once",
-		"events?contaner=c":                "did you mean container?",
+		"events?contaner_id=c":             "did you mean container_id?",
 		"deliveries?states=wating":         "did you mean waiting?",
 		"deliveries?states=not_matched":    "the states are",
 		"deliveries?topics=[&states=dead":  "topics",

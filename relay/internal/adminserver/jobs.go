@@ -28,7 +28,7 @@ func showJob(j Jobs, r *http.Request, _ adminapi.Empty) (adminapi.Job, error) {
 
 func createJob(j Jobs, r *http.Request, request adminapi.CreateJobRequest) (adminapi.Job, error) {
 	job, err := j.CreateJob(r.Context(), actorOf(r), request)
-	detail := request.Container + "/" + request.Instance + " to " + request.DestinationServer
+	detail := request.ContainerID + "/" + request.InstanceID + " to " + request.DestinationServerID
 	if err == nil {
 		detail += ", job " + job.ID
 	}

@@ -98,8 +98,8 @@ func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (p
 }
 
 func isSelected(j *job, r *adminapi.ListJobsRequest, states []relay.JobState) bool {
-	return (r.HubID == "" || r.HubID == j.Hub) && (r.Container == "" || r.Container == j.Container) &&
-		(r.Instance == "" || r.Instance == j.Instance) && (len(states) == 0 || slices.Contains(states, j.State))
+	return (r.HubID == "" || r.HubID == j.Hub) && (r.ContainerID == "" || r.ContainerID == j.Container) &&
+		(r.InstanceID == "" || r.InstanceID == j.Instance) && (len(states) == 0 || slices.Contains(states, j.State))
 }
 
 // parseStates returns the states of a request. Each text may contain several, separated by commas.
@@ -162,19 +162,19 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 		return adminapi.Job{}, err
 	}
 	for _, member := range [][2]string{
-		{"hub_id", r.HubID}, {"container", r.Container}, {"instance", r.Instance}, {"destination_server", r.DestinationServer},
+		{"hub_id", r.HubID}, {"container_id", r.ContainerID}, {"instance_id", r.InstanceID}, {"destination_server_id", r.DestinationServerID},
 	} {
 		if name, value := member[0], member[1]; value == "" {
 			return adminapi.Job{}, relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer("/" + name)
 		}
 	}
-	if err := checkServerID(r.DestinationServer, "/destination_server"); err != nil {
+	if err := checkServerID(r.DestinationServerID, "/destination_server_id"); err != nil {
 		return adminapi.Job{}, err
 	}
 	task, err := s.createJob(ctx, Request{
 		Caller:    module.Caller{KeyName: actor, Hub: r.HubID, Sees: func(string) bool { return true }},
-		Container: r.Container, Instance: r.Instance,
-	}, migrateRequest{destination: r.DestinationServer, copyVolumes: r.CopyVolumes}, "", "")
+		Container: r.ContainerID, Instance: r.InstanceID,
+	}, migrateRequest{destination: r.DestinationServerID, copyVolumes: r.CopyVolumes}, "", "")
 	if err != nil {
 		return adminapi.Job{}, err
 	}
@@ -183,15 +183,15 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 	}
 	// The job is stored, although it cannot be read now.
 	return adminapi.Job{
-		Job: relay.Job{ID: task.JobID, HubID: r.HubID, Tasks: []relay.JobTask{}}, Container: r.Container, Instance: r.Instance,
-		DestinationServer: r.DestinationServer, CopyVolumes: r.CopyVolumes, Key: actor,
+		Job: relay.Job{ID: task.JobID, HubID: r.HubID, Tasks: []relay.JobTask{}}, ContainerID: r.ContainerID, InstanceID: r.InstanceID,
+		DestinationServerID: r.DestinationServerID, CopyVolumes: r.CopyVolumes, Key: actor,
 	}, nil
 }
 
 func (j *job) toAdminView() adminapi.Job {
 	return adminapi.Job{
-		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, Container: j.Container, Instance: j.Instance, SourceServer: j.Source,
-		DestinationServer: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key, Canceled: j.canceled,
+		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, ContainerID: j.Container, InstanceID: j.Instance, SourceServerID: j.Source,
+		DestinationServerID: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key, Canceled: j.canceled,
 	}
 }
 

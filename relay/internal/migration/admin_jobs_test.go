@@ -46,7 +46,7 @@ containers:
 	create := func(hub, container, instance, destination string) adminapi.Job {
 		t.Helper()
 		j, err := a.CreateJob(t.Context(), "admin oncall", adminapi.CreateJobRequest{
-			HubID: hub, Container: container, Instance: instance, DestinationServer: destination,
+			HubID: hub, ContainerID: container, InstanceID: instance, DestinationServerID: destination,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -55,10 +55,10 @@ containers:
 	}
 	first, second, third := create("h", "c", "i1", "b"), create("other-hub", "d", "i", "a"), create("h", "c", "i2", "b")
 	if first.State.Current != relay.JobQueued || first.Key != "admin oncall" || first.AccountID != "shop" ||
-		first.SourceServer != "a" || first.DestinationServer != "b" || first.HubID != "h" {
+		first.SourceServerID != "a" || first.DestinationServerID != "b" || first.HubID != "h" {
 		t.Errorf("got %+v", first)
 	}
-	if shown, err := a.ShowJob(t.Context(), second.ID); err != nil || shown.Container != "d" {
+	if shown, err := a.ShowJob(t.Context(), second.ID); err != nil || shown.ContainerID != "d" {
 		t.Errorf("show: got %+v, %v", shown, err)
 	}
 	list := func(r adminapi.ListJobsRequest) (ids []string, next string) {
@@ -77,7 +77,7 @@ containers:
 	ids, next = list(adminapi.ListJobsRequest{PageRequest: adminapi.PageRequest{Limit: 2, After: next}})
 	compare(t, "second page", ids, []string{first.ID})
 	compare(t, "next of the last page", next, "")
-	ids, _ = list(adminapi.ListJobsRequest{HubID: "h", Container: "c", Instance: "i1", States: []string{"queued,running"}})
+	ids, _ = list(adminapi.ListJobsRequest{HubID: "h", ContainerID: "c", InstanceID: "i1", States: []string{"queued,running"}})
 	compare(t, "filtered", ids, []string{first.ID})
 	ids, _ = list(adminapi.ListJobsRequest{States: []string{"completed"}})
 	compare(t, "completed", ids, []string(nil))
@@ -107,7 +107,7 @@ containers:
 			return err
 		}, relay.CodeInvalidArgument},
 		"migrating already": {func() error {
-			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{HubID: "h", Container: "c", Instance: "i1", DestinationServer: "b"})
+			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{HubID: "h", ContainerID: "c", InstanceID: "i1", DestinationServerID: "b"})
 			return err
 		}, relay.CodeInvalidState},
 		"missing": {
@@ -116,7 +116,7 @@ containers:
 		},
 		"long destination": {func() error {
 			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{
-				HubID: "h", Container: "c", Instance: "i1", DestinationServer: strings.Repeat("s", maxServerID+1),
+				HubID: "h", ContainerID: "c", InstanceID: "i1", DestinationServerID: strings.Repeat("s", maxServerID+1),
 			})
 			return err
 		}, relay.CodeInvalidArgument},

@@ -40,7 +40,7 @@ func (a *AdminJobs) CancelJob(ctx context.Context, id string) (adminapi.Job, err
 	case relay.JobQueued, relay.JobScheduled:
 		a.module.worker.o.Observer.JobEnded(relay.JobError, waited)
 		a.module.log.Info("migration ended", "job_id", j.ID, "instance_id", j.Instance, "state", string(relay.JobError),
-			"error", errCanceled.Error(), "source_server", j.Source, "destination_server", j.Destination)
+			"error", errCanceled.Error(), "source_server_id", j.Source, "destination_server_id", j.Destination)
 	}
 	if current, err := s.findJob(ctx, id); err == nil {
 		j = current

@@ -81,7 +81,7 @@ func (j *jobRunner) runJob(ctx context.Context) {
 	case err == nil:
 		j.worker.o.Observer.JobEnded(j.job.State, time.Since(j.job.queuedLocal))
 		j.log.Info("migration ended", "state", string(j.job.State), "error", j.job.Error,
-			"source_server", j.job.Source, "destination_server", j.job.Destination)
+			"source_server_id", j.job.Source, "destination_server_id", j.job.Destination)
 	case errors.Is(err, errJobMissing):
 		j.rollBackLostJob(ctx)
 	case errors.Is(err, errJobEnded):
@@ -94,8 +94,8 @@ func (j *jobRunner) runJob(ctx context.Context) {
 		j.log.Warn("left migration to another node", "error", err)
 	case errors.Is(err, errRequeued):
 	case errors.Is(err, errNoServer):
-		j.log.Error("migration waits for another node", "source_server", j.job.Source,
-			"destination_server", j.job.Destination, "reason", err)
+		j.log.Error("migration waits for another node", "source_server_id", j.job.Source,
+			"destination_server_id", j.job.Destination, "reason", err)
 		j.handOver(finalCtx)
 	default:
 		j.log.Info("released migration for another node", "reason", err)

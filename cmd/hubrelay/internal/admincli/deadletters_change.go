@@ -2,6 +2,7 @@ package admincli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,21 +93,20 @@ func changeLetters(
 			}
 		}
 	}
-	total, err := changeInBatches(ctx, std, conn, c, sink, ids)
-	if err != nil {
-		if total.Changed > 0 {
-			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, total.Changed,
-				len(ids), c.pastTense)
-		}
-		return err
+	total, failed := changeInBatches(ctx, std, conn, c, sink, ids)
+	if failed != nil && total.Changed > 0 {
+		failed = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", failed, total.Changed,
+			len(ids), c.pastTense)
 	}
-	if !f.IsTable() {
+	switch {
+	case failed != nil && total.Changed == 0:
+	case !f.IsTable(): // a script learns what was changed before an error
 		err = f.Print(std.Out, total)
-	} else {
+	case failed == nil:
 		_, err = fmt.Fprintln(std.Out,
 			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(total.Changed, "dead letter"), sink)))
 	}
-	if err != nil {
+	if err := cmp.Or(failed, err); err != nil {
 		return err
 	}
 	return explainUnchangedLetters(sink, total.Unchanged, len(ids), f.all)

@@ -71,21 +71,23 @@ func changeDeliveries(
 		return err
 	}
 	total := adminapi.NewChangeResult(0)
-	for sent := 0; sent < len(ids) && err == nil; sent += changeBatch {
+	var failed error
+	for sent := 0; sent < len(ids) && failed == nil; sent += changeBatch {
 		var result adminapi.ChangeResult
 		part := ids[sent:min(sent+changeBatch, len(ids))]
-		result, err = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
+		result, failed = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
 		total.Add(result)
 	}
 	switch {
-	case err != nil && total.Changed > 0:
-		return fmt.Errorf("%w; %d of %d were %s before that", err, total.Changed, len(ids), a.pastTense)
-	case err != nil:
-		return err
-	case !f.IsTable():
+	case failed != nil && total.Changed == 0:
+		return failed
+	case !f.IsTable(): // a script learns what was changed before an error
 		err = f.Print(std.Out, total)
-	default:
+	case failed == nil:
 		err = printChangedDeliveries(std, a, sink, &total)
+	}
+	if failed != nil {
+		return fmt.Errorf("%w; %d of %d were %s before that", failed, total.Changed, len(ids), a.pastTense)
 	}
 	if err == nil && len(total.Unchanged) > 0 {
 		err = command.ErrReported

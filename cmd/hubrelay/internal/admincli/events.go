@@ -68,8 +68,8 @@ The log has no index. A search in a large log takes some seconds per million eve
 func registerEventFilter(cmd *cobra.Command, request *adminapi.SearchEventsRequest) {
 	flags := cmd.Flags()
 	flags.StringVar(&request.ObjectID, "object", "", "only events with this object ID")
-	flags.StringVar(&request.Container, "container", "", "only events with this container in their context")
-	flags.StringVar(&request.Environment, "environment", "", "only events with this environment in their context")
+	flags.StringVar(&request.ContainerID, "container", "", "only events with this container in their context")
+	flags.StringVar(&request.EnvironmentID, "environment", "", "only events with this environment in their context")
 	flags.StringVar(&request.Cluster, "cluster", "", "only events with this cluster in their context")
 	flags.StringVar(&request.DNSZone, "dns-zone", "", "only events with this DNS zone in their context")
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")

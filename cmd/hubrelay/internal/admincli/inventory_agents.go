@@ -48,7 +48,7 @@ func printAgents(std term.Streams, o *command.Output, agents []directory.Agent) 
 		list := o.NewList(std.Out)
 		for _, a := range agents {
 			if err := list.Write(struct {
-				Instance string    `json:"instance"`
+				Instance string    `json:"instance_id"`
 				Path     string    `json:"path"`
 				PID      int       `json:"pid"`
 				Relay    string    `json:"relay"`

@@ -105,6 +105,14 @@ export function command(...args: (string | undefined | false)[]): string {
   return ['hubrelay', ...words.map(quote)].join(' ');
 }
 
+/** toFlags returns the flags of a command that has one for each member of a filter: --dns-zone for dns_zone, --hub for hub_id. */
+export function toFlags(filter: Record<string, string | string[]>): string[] {
+  return Object.entries(filter).flatMap(([name, value]) => {
+    const member = Array.isArray(value) ? name.replace(/s$/, '') : name.replace(/_id$/, '');
+    return [value].flat().flatMap((v) => (v ? [`--${member.replaceAll('_', '-')}`, v] : []));
+  });
+}
+
 /** list returns the entries of a text that are separated by commas or spaces. */
 export const list = (text: string | null | undefined): string[] => (text ?? '').split(/[\s,]+/).filter(Boolean);
 

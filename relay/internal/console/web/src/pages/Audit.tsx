@@ -3,7 +3,7 @@ import { Filter } from '../components/Filter';
 import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Loaded, Time, Title } from '../components/ui';
-import { command, plural } from '../format';
+import { command, plural, toFlags } from '../format';
 import { usePages } from '../pages';
 import { useRoute } from '../router';
 
@@ -60,14 +60,11 @@ export function Audit() {
     0,
     JSON.stringify(filter),
   );
-  const flags = Object.entries(filter).flatMap(([name, value]) =>
-    value ? [`--${name.replace('_id', '')}`, value] : [],
-  );
   return (
     <>
       <Title text="Audit">
         <div class="buttons">
-          <CopyButton label="Copy the command" text={command('audit', ...flags)} />
+          <CopyButton label="Copy the command" text={command('audit', ...toFlags(filter))} />
           <button type="button" onClick={entries.refresh}>
             Refresh
           </button>

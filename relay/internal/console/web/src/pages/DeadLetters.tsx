@@ -6,7 +6,7 @@ import { Filter } from '../components/Filter';
 import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
-import { command, list, number, plural } from '../format';
+import { command, list, number, plural, toFlags } from '../format';
 import { usePages } from '../pages';
 import { usePolling } from '../poll';
 import { href, navigate, useRoute } from '../router';
@@ -21,15 +21,6 @@ const maxIDs = 500;
 
 /** Selected is either IDs, or all dead letters that match the filter. */
 type Selected = { ids: string[] } | { topics: string[]; hub_id: string; since: string };
-
-function flags(filter: Exclude<Selected, { ids: string[] }>): string[] {
-  return [
-    '--all',
-    ...filter.topics.flatMap((t) => ['--topic', t]),
-    ...(filter.hub_id ? ['--hub', filter.hub_id] : []),
-    ...(filter.since ? ['--since', filter.since] : []),
-  ];
-}
 
 export function DeadLetters({ sink }: { sink: string }) {
   const { query } = useRoute();
@@ -85,7 +76,7 @@ export function DeadLetters({ sink }: { sink: string }) {
       <Title text={`Dead letters of ${sink}`}>
         {total.data === undefined ? null : <span class="muted">{number(total.data)} in total</span>}
         <div class="buttons">
-          <CopyButton label="Copy the command" text={command('deadletters', 'list', sink, ...flags(filter).slice(1))} />
+          <CopyButton label="Copy the command" text={command('deadletters', 'list', sink, ...toFlags(filter))} />
         </div>
       </Title>
       <Filter
@@ -206,7 +197,12 @@ export function ChangeDialog({ sink, change, selected, count, onClose, onDone }:
       title={`${verb} ${what}?`}
       confirm={`${verb} ${what}`}
       danger={change === 'drop'}
-      command={command('deadletters', change, sink, ...('ids' in selected ? selected.ids : flags(selected)))}
+      command={command(
+        'deadletters',
+        change,
+        sink,
+        ...('ids' in selected ? selected.ids : ['--all', ...toFlags(selected)]),
+      )}
       onClose={onClose}
       action={async () => {
         const r = await changeDeadLetters(sink, change, selected);

@@ -5,7 +5,7 @@ import { Filter } from '../components/Filter';
 import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Loaded, State, Time, Title } from '../components/ui';
-import { command, list, number, plural } from '../format';
+import { command, list, number, plural, toFlags } from '../format';
 import { usePages } from '../pages';
 import { href, useRoute } from '../router';
 import { useSinks } from '../series';
@@ -101,9 +101,7 @@ export function Deliveries() {
             label="Copy the command"
             text={command(
               ...['deliveries', 'list', search.sink || '--all-sinks'],
-              ...(search.states.length ? ['--state', search.states.join(',')] : []),
-              ...search.topics.flatMap((t) => ['--topic', t]),
-              ...(search.since ? ['--since', search.since] : []),
+              ...toFlags({ states: search.states, topics: search.topics, since: search.since }),
             )}
           />
           <button type="button" onClick={deliveries.refresh}>

@@ -3,7 +3,7 @@ import { Filter } from '../components/Filter';
 import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Loaded, Time, Title } from '../components/ui';
-import { command, isSet, list } from '../format';
+import { command, isSet, list, toFlags } from '../format';
 import { usePages } from '../pages';
 import { href, navigate, useRoute } from '../router';
 import { EventLink } from './Sink';
@@ -14,8 +14,8 @@ const more = [
   { name: 'object_id', label: 'Object' },
   { name: 'account_id', label: 'Account' },
   { name: 'publisher', label: 'Publisher', placeholder: 'ops, key ops or inbox' },
-  { name: 'container', label: 'Container' },
-  { name: 'environment', label: 'Environment' },
+  { name: 'container_id', label: 'Container' },
+  { name: 'environment_id', label: 'Environment' },
   { name: 'cluster', label: 'Cluster' },
   { name: 'dns_zone', label: 'DNS zone' },
 ];
@@ -39,27 +39,6 @@ export function PublisherName({ publisher }: { publisher: Schemas['Publisher'] }
   );
 }
 
-const flags: Record<string, string> = {
-  hub_id: '--hub',
-  since: '--since',
-  until: '--until',
-  object_id: '--object',
-  account_id: '--account',
-  publisher: '--publisher',
-  container: '--container',
-  environment: '--environment',
-  cluster: '--cluster',
-  dns_zone: '--dns-zone',
-};
-
-function searchCommand(query: URLSearchParams): string {
-  const values = Object.entries(flags).flatMap(([name, flag]) => {
-    const value = query.get(name);
-    return value ? [flag, value] : [];
-  });
-  return command('events', 'search', ...list(query.get('topics')).flatMap((t) => ['--topic', t]), ...values);
-}
-
 export function Events() {
   const { query } = useRoute();
   const text = (name: string) => query.get(name) ?? '';
@@ -71,8 +50,8 @@ export function Events() {
     object_id: text('object_id'),
     account_id: text('account_id'),
     publisher: text('publisher'),
-    container: text('container'),
-    environment: text('environment'),
+    container_id: text('container_id'),
+    environment_id: text('environment_id'),
     cluster: text('cluster'),
     dns_zone: text('dns_zone'),
   };
@@ -97,7 +76,7 @@ export function Events() {
             <input name="id" aria-label="Event ID" placeholder="Event ID" class="mono id" autoComplete="off" />
             <button type="submit">Open</button>
           </form>
-          <CopyButton label="Copy the command" text={searchCommand(query)} />
+          <CopyButton label="Copy the command" text={command('events', 'search', ...toFlags(search))} />
           <button type="button" onClick={events.refresh}>
             Refresh
           </button>

@@ -59,7 +59,7 @@ function JobState({ job: j }: { job: Job }) {
 function Cancel({ job: j, onClose, onDone }: { job: Job; onClose: () => void; onDone: () => void }) {
   return (
     <Confirm
-      title={`Cancel the migration of ${j.instance}?`}
+      title={`Cancel the migration of ${j.instance_id}?`}
       confirm="Cancel the migration"
       danger
       dismiss="Keep the migration"
@@ -75,11 +75,12 @@ function Cancel({ job: j, onClose, onDone }: { job: Job; onClose: () => void; on
       }}
     >
       <p>
-        A job that waits ends now, and {j.instance} stays on {j.source_server}.
+        A job that waits ends now, and {j.instance_id} stays on {j.source_server_id}.
       </p>
       <p>
-        A job that runs is rolled back: the relay stops the driver and moves {j.instance} back to {j.source_server}. If
-        it already runs on {j.destination_server}, the driver may have to complete the migration instead.
+        A job that runs is rolled back: the relay stops the driver and moves {j.instance_id} back to{' '}
+        {j.source_server_id}. If it already runs on {j.destination_server_id}, the driver may have to complete the
+        migration instead.
       </p>
     </Confirm>
   );
@@ -99,8 +100,8 @@ const columns: Column<Job>[] = [
       </>
     ),
   },
-  { id: 'container', label: 'Container', cell: (j) => <span class="mono">{j.container}</span> },
-  { id: 'instance', label: 'Instance', cell: (j) => <span class="mono">{j.instance}</span> },
+  { id: 'container', label: 'Container', cell: (j) => <span class="mono">{j.container_id}</span> },
+  { id: 'instance', label: 'Instance', cell: (j) => <span class="mono">{j.instance_id}</span> },
   { id: 'route', label: 'Route', cell: (j) => <Route job={j} /> },
   { id: 'hub', label: 'Hub', cell: (j) => <span class="mono">{j.hub_id}</span> },
   { id: 'key', label: 'Requested by', cell: (j) => j.key },
@@ -116,8 +117,8 @@ const columns: Column<Job>[] = [
 function Route({ job }: { job: Job }) {
   return (
     <span class="mono">
-      {job.source_server} <span aria-hidden="true">→</span>
-      <span class="hidden">to</span> {job.destination_server}
+      {job.source_server_id} <span aria-hidden="true">→</span>
+      <span class="hidden">to</span> {job.destination_server_id}
     </span>
   );
 }
@@ -132,8 +133,8 @@ export function Jobs() {
   const [canceling, setCanceling] = useState<Job | null>(null);
   const search = {
     hub_id: query.get('hub_id') ?? '',
-    container: query.get('container') ?? '',
-    instance: query.get('instance') ?? '',
+    container_id: query.get('container_id') ?? '',
+    instance_id: query.get('instance_id') ?? '',
     states: query.getAll('states'),
   };
   const jobs = usePages(
@@ -163,7 +164,7 @@ export function Jobs() {
           },
         ]
       : [];
-  const filtered = search.states.length > 0 || search.hub_id || search.container || search.instance;
+  const filtered = search.states.length > 0 || search.hub_id || search.container_id || search.instance_id;
   if (isDisabled(jobs))
     return (
       <>
@@ -185,8 +186,8 @@ export function Jobs() {
       <Filter
         submit="Filter"
         fields={[
-          { name: 'container', label: 'Container' },
-          { name: 'instance', label: 'Instance' },
+          { name: 'container_id', label: 'Container' },
+          { name: 'instance_id', label: 'Instance' },
           { name: 'hub_id', label: 'Hub' },
           { name: 'states', label: 'States', checks: states },
         ]}
@@ -334,8 +335,8 @@ export function JobPage({ id }: { id: string }) {
               {j.state.error ? <p class="notice bad">{sentence(j.state.error.message)}</p> : null}
               <Facts
                 facts={[
-                  { label: 'Container', value: <span class="mono">{j.container}</span> },
-                  { label: 'Instance', value: <span class="mono">{j.instance}</span> },
+                  { label: 'Container', value: <span class="mono">{j.container_id}</span> },
+                  { label: 'Instance', value: <span class="mono">{j.instance_id}</span> },
                   { label: `Route in cluster ${j.cluster}`, value: <Route job={j} /> },
                   { label: 'Volumes', value: j.copy_volumes ? 'copied' : 'not copied' },
                   { label: 'Hub', value: <span class="mono">{j.hub_id}</span> },

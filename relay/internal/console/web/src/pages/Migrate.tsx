@@ -86,9 +86,9 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
           setConfirming({
             body: {
               hub_id: container.hub_id,
-              container: container.id,
-              instance: instance.id,
-              destination_server: destination.id,
+              container_id: container.id,
+              instance_id: instance.id,
+              destination_server_id: destination.id,
               copy_volumes: copyVolumes,
             },
             source: instance.server_id,
@@ -139,7 +139,7 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
       </form>
       {confirming ? (
         <Confirm
-          title={`Migrate ${confirming.body.instance} to ${confirming.body.destination_server}?`}
+          title={`Migrate ${confirming.body.instance_id} to ${confirming.body.destination_server_id}?`}
           confirm="Start the migration"
           command={confirming.line}
           onClose={() => setConfirming(null)}
@@ -150,7 +150,7 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
           }}
         >
           <p>
-            The instance stops on {confirming.source}, and starts on {confirming.body.destination_server}. It is not
+            The instance stops on {confirming.source}, and starts on {confirming.body.destination_server_id}. It is not
             available during that time. If a step fails, the relay undoes the migration.
           </p>
           {confirming.losesVolumes ? (
