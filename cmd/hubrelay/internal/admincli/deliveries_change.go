@@ -117,7 +117,7 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedWaiting:
 		return "it was not attempted yet; a node attempts it as soon as possible"
 	case adminapi.UnchangedDigest:
-		return "it is part of an open digest"
+		return "an open digest has it; 'hubrelay deliveries list " + term.Sanitize(sink) + "' shows when it is sent"
 	case adminapi.UnchangedDead:
 		return "it is a dead letter: use 'hubrelay deadletters replay' or 'drop'"
 	case adminapi.UnchangedUnknown:

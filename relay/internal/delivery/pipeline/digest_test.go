@@ -292,6 +292,32 @@ func TestDigest_ShorterWait(t *testing.T) {
 	}
 }
 
+// Digests that are open when the wait is shortened, or digests are disabled, do not keep their time.
+func TestDigest_ReloadShortensOpenDigests(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Options){
+		"shorter": gathering(100*time.Millisecond, 20),
+		"none":    func(*Options) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			sink := &fakeSink{answer: answers(nil)}
+			p := e.pipeline(sink, gathering(24*time.Hour, 20))
+			for i := range 2 {
+				if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e.retries(e.pipeline(sink, change))
+			testkit.WaitForValue(t, "delivered", 1, func() int { return len(sink.deliveries()) })
+			if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 2 {
+				t.Errorf("%+v", d.Digest)
+			}
+		})
+	}
+}
+
 // The number of open digests is limited by the backlog. Further notifications are delivered alone.
 func TestDigest_LimitedByBacklog(t *testing.T) {
 	t.Parallel()
@@ -305,6 +331,9 @@ func TestDigest_LimitedByBacklog(t *testing.T) {
 	}
 	if n := e.digestedCount(); n != 4 || sink.attempts("") != 2 {
 		t.Errorf("%d in digests, %d sent alone", n, sink.attempts(""))
+	}
+	if d := sink.deliveries()[0].Digest; d == nil || d.Count != 1 || d.Topics["a.b"] != 1 || d.Shared[ByHub] != "h2" {
+		t.Errorf("sent alone: got %+v, want a digest of one", d)
 	}
 }
 

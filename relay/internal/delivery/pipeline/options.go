@@ -152,6 +152,17 @@ func (o *Options) usesDigests() bool {
 	return (o.Digest.Wait > 0 || o.DigestOverRate && o.Rate.Limited()) && !o.isOrdered()
 }
 
+// digestWait returns the time for which a digest is open, or 0 without digests. A pause that the destination asks for extends it.
+func (o *Options) digestWait() time.Duration {
+	switch {
+	case !o.usesDigests():
+		return 0
+	case o.Digest.Wait > 0:
+		return o.Digest.Wait
+	}
+	return o.Rate.Interval()
+}
+
 // canPostpone reports whether fresh deliveries have one account each and can be postponed.
 func (o *Options) canPostpone() bool {
 	return o.HasOtherAccounts != nil && !o.usesBatches() && !o.usesDigests()
@@ -169,6 +180,9 @@ func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
 		return d.ToDigest()
 	case d.Digest == nil && o.usesBatches():
 		d.Batch = true // it could not be added to a batch
+	case d.Digest == nil && o.usesDigests() && o.Digest.Wait > 0: // it could not be added to a digest
+		d = d.ToDigest()
+		d.Digest.Shared = SharedAttributes(d.Notifications[0], o.Digest.By)
 	}
 	return d
 }

@@ -48,6 +48,9 @@ type Pipeline struct {
 	polling  pollState // used by Poll and Apply only
 	// measuredAt is the time of the last request for the memory of the scheduled deliveries. Poll uses it only.
 	measuredAt time.Time
+	// digestsShortened is set when open digests have no longer wait than that of this pipeline. An earlier configuration may have had
+	// one. Apply uses it only.
+	digestsShortened bool
 
 	mu     sync.Mutex
 	closed bool

@@ -67,6 +67,14 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 		o.Log.Error("scheduled delivery has lost its record in Redis and was removed", "delivery_id", id)
 	}
 	next := r.NextDue
+	if !p.digestsShortened {
+		if shortenErr := o.Store.Digests.SealWithin(ctx, o.Name, o.digestWait()); shortenErr != nil {
+			err, next = errors.Join(err, shortenErr), digestRetryDelay
+		} else {
+			p.digestsShortened = true
+			o.Wake(o.digestWait())
+		}
+	}
 	// The sink may have been paused since the poll.
 	if off, _ := p.state.Off(); !off && len(r.DueDigests) > 0 {
 		if sealErr := o.Store.Digests.Seal(ctx, o.Name, r.DueDigests); sealErr != nil {

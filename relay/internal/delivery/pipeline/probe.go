@@ -74,10 +74,7 @@ func (p *Pipeline) resumeAttempts(ctx context.Context) error {
 		service.Resume()
 	}
 	p.admission.Resume()
-	if o := &p.opts; o.usesDigests() && o.Digest.Wait == 0 {
-		return o.Store.Digests.SealWithin(ctx, o.Name, o.Rate.Interval())
-	}
-	return nil
+	return p.opts.Store.Digests.SealWithin(ctx, p.opts.Name, p.opts.digestWait())
 }
 
 // ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ type Location struct {
 	DueAt       time.Time
 	IsRunning   bool
 	IsBlocked   bool
-	// SealAt is the time at which the open digest that counts the event is sealed.
+	// SealAt is the time at which the open digest that counts the event, or has one of the IDs, is sealed.
 	SealAt time.Time
 	// IsDead is set for a dead letter.
 	IsDead bool
@@ -41,7 +42,7 @@ func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (L
 		return Location{}, redisconn.WrapError(operation, err)
 	}
 	due, dead := make([]*redis.FloatCmd, len(ids)), make([]*redis.BoolCmd, len(ids))
-	counted := make([]*redis.BoolCmd, len(digests))
+	open := make([]*redis.SliceCmd, len(digests))
 	_, err = s.db.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
 			due[i] = pipe.ZScore(ctx, RetryKey(keys, sink), id)
@@ -49,7 +50,7 @@ func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (L
 		}
 		for i, d := range digests {
 			group, _ := d.Member.(string)
-			counted[i] = pipe.HExists(ctx, DigestKey(keys, sink, group), "seen:"+event)
+			open[i] = pipe.HMGet(ctx, DigestKey(keys, sink, group), "id", "seen:"+event)
 		}
 		return nil
 	})
@@ -67,7 +68,8 @@ func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (L
 		l.IsDead = l.IsDead || dead[i].Val()
 	}
 	for i, d := range digests {
-		if counted[i].Val() {
+		id, _ := open[i].Val()[0].(string)
+		if counts := open[i].Val()[1] != nil; counts || slices.Contains(ids, id) {
 			l.SealAt = time.UnixMilli(int64(d.Score)).UTC()
 		}
 	}

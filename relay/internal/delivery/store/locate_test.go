@@ -41,6 +41,13 @@ func TestLocate(t *testing.T) {
 	if got := locate("d"); time.Until(got.SealAt) < 59*time.Minute || !got.DueAt.IsZero() {
 		t.Errorf("an event in a digest: got %+v", got)
 	}
+	open, err := s.Digests.List(t.Context(), testSink, 0, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := locate(open[0].ID); time.Until(got.SealAt) < 59*time.Minute {
+		t.Errorf("the ID of a digest: got %+v", got)
+	}
 	s.schedule(t, "first", "key", 0)
 	s.schedule(t, "second", "key", 0)
 	s.poll(t, PollRequest{Sink: testSink, MaxClaims: 1, Lease: time.Minute})
