@@ -170,7 +170,7 @@ func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 	if err != nil {
 		return Changes{}, err
 	}
-	if err := errors.Join(i.checkHubChanges(snapshot), i.checkServersOfJobs(ctx, snapshot)); err != nil {
+	if err := errors.Join(i.checkMovedInstances(snapshot), i.checkServersOfJobs(ctx, snapshot)); err != nil {
 		return Changes{}, err
 	}
 	servers := i.serverChanges(snapshot)
@@ -211,21 +211,32 @@ func (i *importRun) serverChanges(snapshot *inventorySnapshot) ChangeCount {
 	return c
 }
 
-// checkHubChanges rejects a container with a new hub if only Redis contains the current server of one of its instances.
-// The hub determines the partition that stores the server.
-func (i *importRun) checkHubChanges(snapshot *inventorySnapshot) error {
+// checkMovedInstances rejects a new container of an instance, and a new hub of its container, if only Redis contains the current
+// server of the instance. Redis stores the server below both.
+func (i *importRun) checkMovedInstances(snapshot *inventorySnapshot) error {
+	fields := make(map[string]string, len(snapshot.moved)) // by instance, whose ID is unique
+	for field := range snapshot.moved {
+		_, instance, _ := strings.Cut(field, "/")
+		fields[instance] = field
+	}
 	for _, c := range i.file.Containers {
-		old, ok := snapshot.containers[c.ID]
-		if !ok || old.Hub == c.Hub {
-			continue
-		}
 		for _, instance := range c.Instances {
-			field := InstanceField(c.ID, instance.ID)
-			if moved := snapshot.moved[field]; moved != "" && moved != instance.Server && i.hasServer(moved) {
-				return &RejectedError{Instances: []string{field}, Reason: fmt.Sprintf(
-					"the file changes the hub of container %s, but a job has moved its instance %s to %s; change its "+
-						"server_id in the file to that server", c.ID, instance.ID, moved)}
+			field := fields[instance.ID]
+			moved := snapshot.moved[field]
+			if moved == "" || moved == instance.Server || !i.hasServer(moved) {
+				continue
 			}
+			container, _, _ := strings.Cut(field, "/")
+			changed := "container"
+			if container == c.ID {
+				if snapshot.containers[c.ID].Hub == c.Hub {
+					continue
+				}
+				changed = "hub"
+			}
+			return &RejectedError{Instances: []string{field}, Reason: fmt.Sprintf(
+				"the file changes the %s of the instance %s, but a job has moved it to %s; change its server_id in the file to that server",
+				changed, instance.ID, moved)}
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func TestImport_RejectedByRunningJob(t *testing.T) {
 		_, err := v.Import(t.Context(), f)
 		var rejected *RejectedError
 		if !errors.As(err, &rejected) ||
-			!strings.Contains(err.Error(), "c1/i1") && !strings.Contains(err.Error(), "hub of container c1") {
+			!strings.Contains(err.Error(), "c1/i1") && !strings.Contains(err.Error(), "hub of the instance i2") {
 			t.Errorf("%s: got error %v, want a RejectedError", name, err)
 		}
 		if got := v.listServers(); got != "c1/i1@s1 c1/i2@s1(s2) c2/j1@s1 c4/k1@s3" || v.version() != 1 {
@@ -163,27 +163,39 @@ func TestImport_KeepsSettingsOfServersOfRunningJob(t *testing.T) {
 	v.importFile(f)
 }
 
-func TestImport_RejectsNewHubOfMovedInstance(t *testing.T) {
+func TestImport_RejectsNewPlaceOfMovedInstance(t *testing.T) {
 	t.Parallel()
-	v := newInventory(t)
-	v.importFile(sample())
-	v.recordMove("h1", "c1/i1", "s2")
-	f := sample()
-	f.Containers[0].Hub = "h2"
-	var rejected *RejectedError
-	v.SetFile(f)
-	if _, err := v.Import(t.Context(), f); !errors.As(err, &rejected) ||
-		!reflect.DeepEqual(rejected.Instances, []string{"c1/i1"}) ||
-		!strings.Contains(err.Error(), "s2") {
-		t.Error(err)
-	}
-	f.Containers[0].Instances[0].Server = "s2"
-	v.importFile(f)
-	if got := v.find("h2", "c1", "i1", "s1"); got.Source.ID != "s2" {
-		t.Errorf("got %+v", got)
-	}
-	if _, err := v.Find(t.Context(), "h1", "c1", "i1", "s1"); !errors.Is(err, ErrNoContainer) {
-		t.Error(err)
+	for name, tc := range map[string]struct {
+		change         func(*Container)
+		hub, container string
+	}{
+		"hub":       {func(c *Container) { c.Hub = "h2" }, "h2", "c1"},
+		"container": {func(c *Container) { c.ID = "c1-new" }, "h1", "c1-new"},
+		"both":      {func(c *Container) { c.Hub, c.ID = "h2", "c1-new" }, "h2", "c1-new"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newInventory(t)
+			v.importFile(sample())
+			v.recordMove("h1", "c1/i1", "s2")
+			f := sample()
+			tc.change(&f.Containers[0].Container)
+			var rejected *RejectedError
+			v.SetFile(f)
+			if _, err := v.Import(t.Context(), f); !errors.As(err, &rejected) ||
+				!reflect.DeepEqual(rejected.Instances, []string{"c1/i1"}) ||
+				!strings.Contains(err.Error(), "s2") {
+				t.Error(err)
+			}
+			f.Containers[0].Instances[0].Server = "s2"
+			v.importFile(f)
+			if got := v.find(tc.hub, tc.container, "i1", "s1"); got.Source.ID != "s2" {
+				t.Errorf("got %+v", got)
+			}
+			if _, err := v.Find(t.Context(), "h1", "c1", "i1", "s1"); !errors.Is(err, ErrNoContainer) {
+				t.Error(err)
+			}
+		})
 	}
 }
 

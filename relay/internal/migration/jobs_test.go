@@ -104,8 +104,8 @@ func TestJobs_EndedAreLimited(t *testing.T) {
 	})
 }
 
-// After a container has moved to another account, that account sees only its own jobs.
-func TestJobs_OfFormerAccount(t *testing.T) {
+// After a container has moved to another account or hub, that one sees only its own jobs.
+func TestJobs_OfFormerOwner(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
@@ -131,6 +131,19 @@ func TestJobs_OfFormerAccount(t *testing.T) {
 	r.Sees = func(string) bool { return true }
 	if list, err = s.svc.Jobs(t.Context(), r.Caller, "c0", "i0"); err != nil || len(list) != 2 {
 		t.Errorf("a key of all accounts: got %v, %v, want both jobs", list, err)
+	}
+	s.awaitEnd(current.JobID)
+	hub := hubA + "2"
+	for s.b.Keys().Partition(hub) != s.b.Keys().Partition(hubA) {
+		hub += "2"
+	}
+	f.Containers[0].Hub, f.Containers[0].Instances[0].Server = hub, "s3"
+	if _, err := s.inv.Import(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	r.Hub = hub
+	if list, err = s.svc.Jobs(t.Context(), r.Caller, "c0", "i0"); err != nil || len(list) != 0 {
+		t.Errorf("another hub: got %v, %v, want no jobs", list, err)
 	}
 }
 

@@ -123,7 +123,7 @@ func (m *Module) seedInventory(ctx context.Context, v *Inventory, file *File) er
 	}
 	if changes.Any() {
 		m.log.Info("inventory file was imported", "path", m.o.InventoryFile,
-			"server_count", len(file.Servers), "container_count", len(file.Containers))
+			"server_count", len(file.Servers), "container_count", len(file.Containers), "cleared_move_count", changes.MovesCleared)
 	}
 	return nil
 }

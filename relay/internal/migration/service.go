@@ -156,7 +156,7 @@ func (s *Service) Jobs(
 	}
 	list := make([]relay.TaskDescriptor, 0, len(jobs))
 	for _, j := range jobs {
-		if c.Sees(j.Account) { // the container may have belonged to another account
+		if j.Hub == c.Hub && c.Sees(j.Account) { // the container may have belonged to another hub or account
 			list = append(list, relay.TaskDescriptor{Action: actionMigrate, JobID: j.ID})
 		}
 	}
