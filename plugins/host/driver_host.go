@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"google.golang.org/grpc"
@@ -17,10 +18,12 @@ import (
 // restarts it after a crash, until Close. Its methods may be called concurrently.
 //
 // If the plugin did not respond (a crash, a hang, or a failed start), the error is marked by [relay.Indeterminate]: the
-// progress is unknown, and Migrate must be called again.
+// progress is unknown, and Migrate must be called again. If other migrations ran in the process, Migrate repeats the call itself, in a
+// process of its own, and so do later calls for the job.
 type Driver struct {
 	*supervisor
 	inventory *serverList
+	isolated  *isolatedCalls
 
 	configureMu sync.Mutex // serializes Configure
 }
@@ -28,9 +31,11 @@ type Driver struct {
 var _ relay.Driver = (*Driver)(nil)
 
 // NewDriver returns the host of one driver. It neither starts nor checks the program.
-func NewDriver(o Options) (*Driver, error) {
-	d := &Driver{inventory: &serverList{}}
-	s, err := newSupervisor(o, driverKind{d.inventory})
+func NewDriver(o Options) (*Driver, error) { return newDriver(o, &serverList{}) }
+
+func newDriver(o Options, inventory *serverList) (*Driver, error) {
+	d := &Driver{inventory: inventory, isolated: newIsolatedCalls()}
+	s, err := newSupervisor(o, driverKind{inventory})
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +69,27 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 // Migrate moves an instance; see [relay.Driver]. When ctx ends, the host sends Cancel. If it does not stop within
 // HangTimeout, it is killed.
 func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	if d.isolated.isSuspect(m.JobID) {
+		return d.migrateAlone(ctx, m, report)
+	}
+	done := doneSteps(slices.Clone(m.Done))
+	err := d.migrateShared(ctx, m, func(p relay.Progress) {
+		done.add(p)
+		report(p)
+	})
+	ended, hadOthers := hasEnded(err)
+	if ended {
+		d.isolated.addSuspect(m.JobID)
+	}
+	if !hadOthers || ctx.Err() != nil {
+		return err
+	}
+	m.Done = done
+	return d.migrateAlone(ctx, m, report)
+}
+
+// migrateShared makes a call in the process of the driver.
+func (d *Driver) migrateShared(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	err := d.callWithRetry(ctx, func(l *migrationCalls) error { return l.runMigration(ctx, m, report) })
 	var unheard *notDeliveredError
 	switch {
@@ -106,6 +132,13 @@ func (d *Driver) Cancel(ctx context.Context, jobID string, lease int64) error {
 func IsRejected(err error) bool {
 	var refused *rejectedError
 	return errors.As(err, &refused)
+}
+
+// Close stops the driver and all its processes: they may finish their calls, are requested to end, and are killed after some seconds.
+// It may be called twice.
+func (d *Driver) Close() error {
+	d.isolated.close()
+	return d.supervisor.Close()
 }
 
 func (d *Driver) currentCalls(ctx context.Context) (*migrationCalls, error) {

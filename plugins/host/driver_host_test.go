@@ -132,32 +132,94 @@ func TestDriver_CloseStopsMigrations(t *testing.T) {
 	}
 }
 
-// A driver that dies leaves its migrations unsettled. The next process is configured as before and continues.
+// A driver that crashes leaves its migration indeterminate. The next process is configured as before and continues.
 func TestDriver_RestartsAfterCrash(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	if err := r.configure("a", "b", "c"); err != nil {
 		t.Fatal(err)
 	}
-	other := r.begin(t.Context(), "slow", "job-1")
-	err := r.migrate("die", "job-2")
+	err := r.migrate("die", "job-1")
 	says(t, err, true, "the plugin exited with status 4")
 	if Answered(err) {
 		t.Error("taken for an answer of the driver's own")
 	}
-	says(t, <-other, true, "the plugin exited with status 4")
-	m := order("move", "job-2")
-	m.Undo = true
-	if err := r.Migrate(t.Context(), m, func(relay.Progress) {}); err != nil {
+	if err := r.migrate("move", "job-2"); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{
-		"configure_a,b", "configure_a,b,c", "slow_job-1_3_false", "die_job-2_3_false", "configure_a,b,c",
-		"move_job-2_3_true",
-	}
+	want := []string{"configure_a,b", "configure_a,b,c", "die_job-1_3_false", "configure_a,b,c", "move_job-2_3_false"}
 	if got := r.lines(); !slices.Equal(got, want) {
 		t.Errorf("the driver was asked %v, want %v", got, want)
 	}
+}
+
+// A migration that makes the driver crash ends others at most once, and they continue without an error.
+func TestDriver_IsolatesMigrationsOfEndedProcess(t *testing.T) {
+	t.Parallel()
+	r := configured(t, nil)
+	calls := func(call string) (n int) {
+		for _, line := range r.lines() {
+			if line == call {
+				n++
+			}
+		}
+		return n
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	other := r.begin(ctx, "slow", "job-1")
+	for range 3 {
+		says(t, r.migrate("die", "job-2"), true, "the plugin exited with status 4")
+	}
+	r.until("the other migration continues", func() bool { return calls("slow_job-1_3_false") == 2 })
+	if n := calls("die_job-2_3_false"); n != 4 {
+		t.Errorf("the crashing migration was called %d times, want 1 in the common process and 3 alone", n)
+	}
+	m := order("move", "job-2")
+	m.Undo = true
+	if err := r.Migrate(t.Context(), m, func(relay.Progress) {}); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-other:
+		t.Fatalf("the other migration ended: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-other; !errors.Is(err, context.Canceled) {
+		t.Errorf("the other migration: %v", err)
+	}
+	if n := calls("slow_job-1_3_false"); n != 2 {
+		t.Errorf("the other migration was called %d times, want 2", n)
+	}
+}
+
+// A migration that is called again in a process of its own knows what the first call reported.
+func TestDoneSteps(t *testing.T) {
+	t.Parallel()
+	var done doneSteps
+	for _, p := range []relay.Progress{
+		{Step: "copy", Bytes: 1}, {Step: "copy", Completed: true, Bytes: 2}, {Step: "start"}, {Step: "copy", Bytes: 3},
+	} {
+		done.add(p)
+	}
+	want := doneSteps{{Step: "copy", Completed: true, Bytes: 3}, {Step: "start"}}
+	if !reflect.DeepEqual(done, want) {
+		t.Errorf("got %+v, want %+v", done, want)
+	}
+}
+
+// The end of the host ends the processes of single migrations, too.
+func TestDriver_CloseStopsIsolatedMigrations(t *testing.T) {
+	t.Parallel()
+	r := configured(t, nil)
+	r.isolated.addSuspect("job-1")
+	ended := r.begin(t.Context(), "slow", "job-1")
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	says(t, <-ended, true, "the migration was stopped")
+	says(t, r.migrate("move", "job-1"), true, "the plugin was stopped")
 }
 
 // A driver that stands still is killed.
@@ -178,10 +240,13 @@ func TestDriver_KillsProcessThatIgnoresCancel(t *testing.T) {
 	defer cancel()
 	deaf, other := r.begin(ctx, "deaf", "job-1"), r.begin(t.Context(), "slow", "job-2")
 	cancel()
-	for _, ended := range []<-chan error{deaf, other} {
-		says(t, <-ended, true, "did not stop a migration within 300ms", "hang_timeout")
-	}
+	says(t, <-deaf, true, "did not stop a migration within 300ms", "hang_timeout")
 	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
+	r.until("the other migration continues", func() bool { return slices.Index(r.lines()[3:], "slow_job-2_3_false") >= 0 })
+	if err := r.Close(); err != nil {
+		t.Fatal(err)
+	}
+	says(t, <-other, true, "the migration was stopped")
 }
 
 func TestDriver_StartFails(t *testing.T) {

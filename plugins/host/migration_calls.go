@@ -37,7 +37,7 @@ type migrationCalls struct {
 	running           map[*migrationCall]struct{}
 	idle              chan struct{} // closed when draining has finished
 	draining          bool
-	failErr           error // the reason why migrations fail
+	failErr           error // the reason why migrations fail, an endedError
 }
 
 // migrationCall is one call in progress.
@@ -309,6 +309,6 @@ func (c *migrationCalls) failAll(err error) {
 	if c.failErr != nil {
 		return
 	}
-	c.failErr = err
+	c.failErr = &endedError{err, len(c.running)}
 	c.stop()
 }

@@ -1,0 +1,145 @@
+package host
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxOwnProcesses is the maximum number of migrations that run in a process of their own at the same time. Further ones wait.
+	maxOwnProcesses = 16
+	// maxSuspects is the number of remembered migrations. Above it, all are forgotten, so each may end the common process once more.
+	maxSuspects = 10_000
+)
+
+// isolatedCalls runs migrations in processes of their own if the common process ended during them. One of them may be the cause, and
+// must not end the others again.
+type isolatedCalls struct {
+	slots chan struct{}
+
+	mu       sync.Mutex
+	closed   bool
+	suspects map[string]struct{} // job IDs
+	drivers  map[*Driver]struct{}
+}
+
+func newIsolatedCalls() *isolatedCalls {
+	return &isolatedCalls{
+		slots: make(chan struct{}, maxOwnProcesses), suspects: make(map[string]struct{}), drivers: make(map[*Driver]struct{}),
+	}
+}
+
+func (c *isolatedCalls) isSuspect(jobID string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, ok := c.suspects[jobID]
+	return ok
+}
+
+func (c *isolatedCalls) addSuspect(jobID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.suspects) >= maxSuspects {
+		clear(c.suspects)
+	}
+	c.suspects[jobID] = struct{}{}
+}
+
+func (c *isolatedCalls) removeSuspect(jobID string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.suspects, jobID)
+}
+
+// register returns false after close.
+func (c *isolatedCalls) register(d *Driver) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.drivers[d] = struct{}{}
+	return true
+}
+
+func (c *isolatedCalls) unregister(d *Driver) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.drivers, d)
+}
+
+// close stops all processes at the same time, and prevents new ones.
+func (c *isolatedCalls) close() {
+	c.mu.Lock()
+	c.closed = true
+	drivers := c.drivers
+	c.drivers = nil
+	c.mu.Unlock()
+	var closing sync.WaitGroup
+	for d := range drivers {
+		closing.Go(func() { _ = d.Close() })
+	}
+	closing.Wait()
+}
+
+// migrateAlone makes a call in a process of its own.
+func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
+	select {
+	case d.isolated.slots <- struct{}{}:
+		defer func() { <-d.isolated.slots }()
+	case <-ctx.Done():
+		return fmt.Errorf("wait for a process of its own: %w", ctx.Err())
+	}
+	o := d.o
+	o.Log = o.Log.With("job_id", m.JobID)
+	own, err := newDriver(o, d.inventory)
+	if err != nil {
+		return relay.Indeterminate(err)
+	}
+	if !d.isolated.register(own) {
+		return relay.Indeterminate(errClosed)
+	}
+	defer d.isolated.unregister(own)
+	defer own.Close()
+	o.Log.Info("migration runs in a process of its own, because the driver ended during it")
+	if err = own.migrateShared(ctx, m, report); !relay.IsIndeterminate(err) && ctx.Err() == nil {
+		d.isolated.removeSuspect(m.JobID)
+	}
+	return err
+}
+
+// endedError is the reason why the process ended during a call.
+type endedError struct {
+	error
+	callCount int // of the process
+}
+
+func (e *endedError) Unwrap() error { return e.error }
+
+// hasEnded reports whether the process ended during a call, and whether it had other calls, which may be the cause.
+func hasEnded(err error) (ended, hadOthers bool) {
+	var e *endedError
+	if !errors.As(err, &e) || errors.Is(err, errClosed) {
+		return false, false
+	}
+	return true, e.callCount > 1
+}
+
+// doneSteps are the last reports of the steps of a migration.
+type doneSteps []relay.Progress
+
+// add replaces the report of a step. A completed step stays completed.
+func (s *doneSteps) add(p relay.Progress) {
+	i := slices.IndexFunc(*s, func(old relay.Progress) bool { return old.Step == p.Step })
+	if i < 0 {
+		*s = append(*s, p)
+		return
+	}
+	p.Completed = p.Completed || (*s)[i].Completed
+	(*s)[i] = p
+}
