@@ -1,7 +1,9 @@
 package inbox
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"time"
 
@@ -32,11 +34,19 @@ type QuarantinedEntry struct {
 	// InboxID is the ID that the entry had in the inbox. Source is the name of the source that it came from. One of them
 	// is empty.
 	InboxID, Source string
+	// Key is the idempotency key of the producer. It may be empty.
+	Key string
 	// Data is the content that the producer sent. It may be truncated, and need not be JSON. Lists omit it.
 	Data []byte
 	// Size is the size of Data in bytes.
 	Size int
+
+	replayKey string // see NewReplayKey
 }
+
+// NewReplayKey returns a random idempotency key for the replay of an entry without a key. It is stored with the entry. Producers, who
+// can only write to the inbox, cannot use it before.
+func NewReplayKey() string { return "quarantine-" + rand.Text() }
 
 // NewQuarantineTrimmer returns a trimmer of the quarantine, so neither a producer nor an upstream can fill Redis.
 func NewQuarantineTrimmer(c *redisconn.Conn, keys keyspace.Space) *redisconn.StreamTrimmer {
@@ -98,7 +108,8 @@ func (s *Store) GetQuarantined(ctx context.Context, id string) (QuarantinedEntry
 func decodeQuarantined(m redis.XMessage) QuarantinedEntry {
 	text := func(name string) string { v, _ := m.Values[name].(string); return v }
 	e := QuarantinedEntry{
-		ID: m.ID, Reason: text("reason"), InboxID: text("inbox"), Source: text("source"), Data: []byte(text("data")),
+		ID: m.ID, Reason: text("reason"), InboxID: text("inbox"), Source: text("source"), Key: text("key"), Data: []byte(text("data")),
+		replayKey: text("replay_key"),
 	}
 	e.Size = len(e.Data)
 	if at, ok := streamid.ParsePosition(m.ID); ok {
@@ -107,18 +118,22 @@ func decodeQuarantined(m redis.XMessage) QuarantinedEntry {
 	return e
 }
 
-// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. The ID of the entry is the
-// idempotency key, so a repetition after a crash in between does not store a notification of the same hub twice.
-func (s *Store) ReplayQuarantined(ctx context.Context, id string, data []byte) error {
+// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. It has the idempotency key of the producer, or a
+// key of its own, so a repetition after a crash in between does not store a notification of the same hub twice. It returns
+// [ErrNotQuarantined] if the entry was removed in the meantime.
+func (s *Store) ReplayQuarantined(ctx context.Context, e QuarantinedEntry, data []byte) error {
 	err := s.conn.WithReplication(ctx, Key(s.keys), func(c redisconn.Runner) error {
 		return c.XAdd(ctx, &redis.XAddArgs{
-			Stream: Key(s.keys), Values: []any{"data", data, "key", "quarantine-" + id},
+			Stream: Key(s.keys), Values: []any{"data", data, "key", cmp.Or(e.Key, e.replayKey)},
 		}).Err()
 	})
 	if err != nil {
 		return redisconn.WrapError("write to the inbox", err)
 	}
-	_, err = s.DropQuarantined(ctx, []string{id})
+	missing, err := s.DropQuarantined(ctx, []string{e.ID})
+	if err == nil && missing != nil {
+		err = ErrNotQuarantined
+	}
 	return err
 }
 

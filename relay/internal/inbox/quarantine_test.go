@@ -16,7 +16,7 @@ func TestQuarantine(t *testing.T) {
 	onBoth(t, func(t *testing.T, b *testInbox) {
 		for i := range 3 {
 			_, err := b.Quarantine(t.Context(), []RejectedEntry{{
-				InboxID: fmt.Sprintf("%d-0", 1+i), Data: fmt.Appendf(nil, "data %d", i), Reason: fmt.Sprint("reason ", i),
+				InboxID: fmt.Sprintf("%d-0", 1+i), Data: fmt.Appendf(nil, "data %d", i), Reason: fmt.Sprint("reason ", i), Key: []string{"", "", "k"}[i],
 			}})
 			if err != nil {
 				t.Fatal(err)
@@ -40,12 +40,21 @@ func TestQuarantine(t *testing.T) {
 		if e := all[1]; e.Data != nil || e.Size != 6 || e.Reason != "reason 1" || e.InboxID != "2-0" || e.Time.IsZero() {
 			t.Errorf("got %+v", e)
 		}
-		if err := b.ReplayQuarantined(t.Context(), all[0].ID, []byte("other")); err != nil {
+		for range 2 { // as if the relay had crashed before the removal
+			if err := b.ReplayQuarantined(t.Context(), all[0], []byte("other")); err != nil && !errors.Is(err, ErrNotQuarantined) {
+				t.Fatal(err)
+			}
+		}
+		if err := b.ReplayQuarantined(t.Context(), all[2], []byte("third")); err != nil {
 			t.Fatal(err)
 		}
 		moved, err := b.Read(t.Context(), "", 10, 0)
-		if err != nil || len(moved) != 1 || string(moved[0].Data) != "other" || moved[0].Key != "quarantine-"+all[0].ID {
+		if err != nil || len(moved) != 3 || string(moved[0].Data) != "other" || len(moved[0].Key) < len("quarantine-")+26 ||
+			moved[1].Key != moved[0].Key || strings.Contains(moved[0].Key, all[0].ID) || moved[2].Key != "k" {
 			t.Errorf("got the inbox %+v, %v", moved, err)
+		}
+		if err := b.ReplayQuarantined(t.Context(), all[2], []byte("third")); !errors.Is(err, ErrNotQuarantined) {
+			t.Errorf("a second replay: got %v, want ErrNotQuarantined", err)
 		}
 		ms, _, _ := strings.Cut(all[1].ID, "-")
 		for _, id := range []string{all[0].ID, "x", "", "1-", ms, "0" + all[1].ID} {
@@ -57,7 +66,7 @@ func TestQuarantine(t *testing.T) {
 			t.Errorf("got %+v, %v, want data 1", e, err)
 		}
 		missing, err := b.DropQuarantined(t.Context(), []string{all[0].ID, "x", all[1].ID, all[2].ID})
-		if want := []string{all[0].ID, "x"}; err != nil || !slices.Equal(missing, want) {
+		if want := []string{all[0].ID, "x", all[2].ID}; err != nil || !slices.Equal(missing, want) {
 			t.Errorf("got missing %q, %v, want %q", missing, err, want)
 		}
 	})

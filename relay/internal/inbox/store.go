@@ -62,6 +62,8 @@ type RejectedEntry struct {
 	Data    []byte
 	// Reason is a sentence for the producer.
 	Reason string
+	// Key is the idempotency key of the producer. It may be empty.
+	Key string
 }
 
 // Result counts processed inbox entries.
@@ -151,8 +153,8 @@ func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result
 		if data == nil {
 			data = []byte{}
 		}
-		args = append(args, e.InboxID, data, e.Reason)
-		size += len(data) + len(e.Reason)
+		args = append(args, e.InboxID, data, e.Reason, e.Key, NewReplayKey())
+		size += len(data) + len(e.Reason) + len(e.Key)
 	}
 	r, err := s.moveEntries(ctx, quarantineScript, []string{QuarantineKey(s.keys), QuarantinePositionKey(s.keys)}, args)
 	if err == nil {

@@ -42,7 +42,7 @@ func TestStore_MovesEntriesOnce(t *testing.T) {
 			t.Fatalf("got entries %v", entries)
 		}
 		valid := []Notification{{entries[0].ID, "k", notification("h", 1)}}
-		rejected := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing"}}
+		rejected := []RejectedEntry{{entries[1].ID, entries[1].Data, "the field data is missing", ""}}
 		for _, want := range []Result{{Stored: 1}, {Skipped: 1}} {
 			if r, err := b.Append(ctx, 0, valid); err != nil || r.Stored != want.Stored || r.Skipped != want.Skipped {
 				t.Errorf("append: got %+v, %v, want %+v", r, err, want)

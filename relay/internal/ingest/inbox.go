@@ -153,7 +153,11 @@ func (in *InboxReader) classify(entries []inbox.Entry) (
 				data = data[:maxQuarantined]
 				reason += fmt.Sprintf(" (only the first %d bytes are stored)", maxQuarantined)
 			}
-			bad = append(bad, inbox.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason})
+			key := e.Key
+			if checkIdempotencyKey(key) != "" {
+				key = ""
+			}
+			bad = append(bad, inbox.RejectedEntry{InboxID: e.ID, Data: data, Reason: reason, Key: key})
 			continue
 		}
 		a := inbox.Notification{InboxID: e.ID, Notification: n}

@@ -161,6 +161,34 @@ func TestInbox_DeduplicatesByKey(t *testing.T) {
 	}
 }
 
+// A corrected entry keeps the idempotency key of its producer.
+func TestQuarantine_ReplayKeepsKey(t *testing.T) {
+	t.Parallel()
+	b := openStores(t, redistest.Start(t), 1)
+	c := &counts{}
+	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)
+	valid := inboxItem("h", 1)
+	for range 2 {
+		add(t, b, "key", "k", "data", strings.Replace(valid, "job.created", "job.craeted", 1))
+	}
+	testkit.WaitForValue(t, "rejected entries", 2, func() int64 { return c.quarantined.Load() })
+	list, err := b.inbox.ListQuarantine(t.Context(), "", 10)
+	if err != nil || len(list) != 2 {
+		t.Fatalf("got %+v, %v", list, err)
+	}
+	q := &Quarantine{Store: b.inbox, Decoder: newDecoder(t), CheckRoom: func() error { return nil }}
+	for _, e := range list {
+		if _, err := q.Replay(t.Context(), e.ID, []byte(valid)); err != nil || e.Key != "k" {
+			t.Errorf("got %+v, %v, want the key k", e, err)
+		}
+	}
+	add(t, b, "key", "k", "data", valid)
+	testkit.WaitForValue(t, "repeated entries", 2, func() int64 { return c.repeated.Load() })
+	if n := len(logOf(t, b)); n != 1 {
+		t.Errorf("%d are stored, want 1", n)
+	}
+}
+
 // failingStore fails before or after one call in three, like a lost response or a killed process.
 type failingStore struct {
 	*inbox.Store

@@ -43,5 +43,5 @@ func (q *Quarantine) Replay(ctx context.Context, id string, data []byte) (relay.
 	if err := q.CheckRoom(); err != nil {
 		return relay.Notification{}, err
 	}
-	return n, q.ReplayQuarantined(ctx, id, data)
+	return n, q.ReplayQuarantined(ctx, entry, data)
 }

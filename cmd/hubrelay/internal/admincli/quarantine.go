@@ -98,6 +98,7 @@ func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) erro
 	line("id", e.ID)
 	line("from", originOf(&e.QuarantinedEntry))
 	line("inbox ID", e.InboxID)
+	line("key", e.Key)
 	line("rejected", fmt.Sprintf("%s (%s ago)", formatTime(e.Time), term.FormatAgo(e.Time)))
 	line("reason", e.Reason)
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("content: %d bytes", e.Size)))

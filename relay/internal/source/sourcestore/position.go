@@ -140,7 +140,7 @@ func (p *Position) splitBySlot(home string, batch Batch) (own *journalStep, othe
 	}
 	for _, r := range batch.Rejected {
 		add(QuarantineStepKey(k, p.id.name), inbox.QuarantineKey(k),
-			"*", "data", string(r.Data), "reason", r.Reason, "source", p.id.name)
+			"*", "data", string(r.Data), "reason", r.Reason, "source", p.id.name, "replay_key", inbox.NewReplayKey())
 	}
 	return own, others
 }
