@@ -332,6 +332,25 @@ func TestMigrate(t *testing.T) {
 	if out, _, code := call(t, env, "", "jobs", "list", "web", "web-1"); code != 0 || out != id+"\n" {
 		t.Errorf("jobs list ended with %d: %s", code, out)
 	}
+	// Operators need no API key.
+	admin := []string{"HUBRELAY_ADMIN=" + m.nodes[0].Admin}
+	for args, want := range map[string]string{
+		"jobs list": id, "jobs list --hub hub-1 --state completed,error": "completed ", "jobs list --state running": "no jobs",
+		"jobs list -o jsonl": `"instance_id":"web-1"`, "jobs show " + id: "Verify checksums",
+		"jobs show -o json " + id: `"destination_server_id":"b"`,
+	} {
+		if out, errOut, code := call(t, admin, "", strings.Fields(args)...); code != 0 || !strings.Contains(out, want) {
+			t.Errorf("%s ended with %d, want %q:\n%s%s", args, code, want, out, errOut)
+		}
+	}
+	for args, want := range map[string]string{
+		"jobs list web": "INSTANCE is missing", "jobs list web web-1 --state error": "an API key is required",
+		"jobs show --wait " + id: "an API key is required",
+	} {
+		if out, errOut, code := call(t, admin, "", strings.Fields(args)...); code != 2 || !strings.Contains(errOut, want) {
+			t.Errorf("%s ended with %d, want %q:\n%s%s", args, code, want, out, errOut)
+		}
+	}
 	for to, want := range map[string]string{
 		"b": "409.invalid-state", "c": "422.not-compatible",
 		"nowhere": "422.invalid-argument",

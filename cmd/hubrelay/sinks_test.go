@@ -205,8 +205,8 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks resume billing --json", 0, []string{`{"name":"billing"`}, "POST /api/sinks/billing/resume"},
 		{"sinks resume biling", 1, []string{"404.sink", "sinks list"}, "POST /api/sinks/biling/resume"},
 		{"sinks pause strange", 1, []string{admin.URL, "--admin"}, "POST /api/sinks/strange/pause"},
-		{"sinks test billing", 0, []string{"delivered with status 204 after 31 ms"}, "POST /api/sinks/billing/test"},
-		{"sinks test broken", 1, []string{"failed, outcome retry (a delivery would be retried), with status 500 after 12 ms: ", "out of ", "order"}, "POST /api/sinks/broken/test"},
+		{"sinks test billing", 0, []string{"delivered with status 204 after 31.0 ms"}, "POST /api/sinks/billing/test"},
+		{"sinks test broken", 1, []string{"failed, outcome retry (a delivery would be retried), with status 500 after 12.0 ms: ", "out of ", "order"}, "POST /api/sinks/broken/test"},
 		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 )
@@ -93,12 +94,29 @@ func CheckPins(program, sum string, files map[string]string) error {
 }
 
 func checkPin(name, want, key string) error {
-	f, err := os.Open(name)
+	f, err := openRegular(name, key)
 	if err != nil {
-		return fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
+		return err
 	}
 	defer func() { _ = f.Close() }()
 	return comparePin(name, f, want, key)
+}
+
+// openRegular opens a file to compare it with its pin. Another kind of file, such as a named pipe, could block for ever.
+func openRegular(name, key string) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err != nil {
+		_ = f.Close()
+		return nil, fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
+	}
+	return f, nil
 }
 
 // comparePin compares the content of a file with its pin.

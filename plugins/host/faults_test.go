@@ -66,6 +66,7 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 		"version":   {"version", nil, []string{"the plugin has version 7 of the protocol and this relay version 1"}},
 		"garbage":   {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
 		"silence":   {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
+		"no stdout": {"closed", nil, []string{"closed its standard output without the handshake"}},
 		"elsewhere": {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
 		"unknown key": {
 			"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) },
@@ -130,6 +131,21 @@ func TestHost_ChecksPins(t *testing.T) {
 	wants(t, r.deliver("b", 1, "die", time.Minute), relay.OutcomeRetry, "exited with status 4")
 	r.until("the pin is broken", func() bool { return r.count(EventNotStarted) > 0 })
 	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeRetry, "script has the SHA-256")
+}
+
+// A pin of a named pipe must not block the start of the daemon.
+func TestCheckPins_RejectsOtherKindsOfFiles(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{pipe, os.DevNull, t.TempDir()} {
+		err := CheckPins("", "", map[string]string{name: strings.Repeat("00", sha256.Size)})
+		if err == nil || !strings.Contains(err.Error(), "it is not a regular file") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
 }
 
 // Replacing or overwriting a program between its check and its start has no effect.

@@ -51,6 +51,9 @@ func runPlugin(mode string) error {
 		time.Sleep(time.Minute)
 	case "silent":
 		time.Sleep(time.Minute)
+	case "closed":
+		_ = os.Stdout.Close()
+		time.Sleep(time.Minute)
 	case "exit":
 		fmt.Fprintln(os.Stderr, "no database")
 		os.Exit(3)

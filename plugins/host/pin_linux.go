@@ -15,9 +15,9 @@ import (
 // leaves no time in which the file could be replaced after the comparison. It returns nil for a script, because its
 // interpreter needs the name of the file: a script is compared and then run by name.
 func openPinned(program, sum string) (_ *os.File, err error) {
-	f, err := os.Open(program)
+	f, err := openRegular(program, "sha256")
 	if err != nil {
-		return nil, fmt.Errorf("read %s to compare it with sha256: %w", program, err)
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	var start [2]byte

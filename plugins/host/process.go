@@ -47,6 +47,7 @@ type pluginProcess struct {
 	mu            sync.Mutex
 	firstLine     string
 	firstLineDone bool // firstLine is complete
+	stdoutClosed  bool // without a line
 	rejectErr     error
 	exitText      string
 	killedByUs    bool // the host has killed it
@@ -151,10 +152,18 @@ func (p *pluginProcess) followStdout(handshake *io.PipeWriter) {
 	text := strings.TrimSpace(string(line))
 	p.mu.Lock()
 	p.firstLine, p.firstLineDone = text, err == nil || errors.Is(err, bufio.ErrBufferFull)
+	p.stdoutClosed = err != nil && text == ""
 	p.mu.Unlock()
 	if _, err := io.WriteString(handshake, text+"\n"); err == nil || text != "" {
 		p.output.copyLines(r, "stdout")
 	}
+}
+
+// hasClosedStdout reports whether the standard output was closed without a line.
+func (p *pluginProcess) hasClosedStdout() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stdoutClosed
 }
 
 // handshakeLine returns the first line of the standard output, and whether there was one.

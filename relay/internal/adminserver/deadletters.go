@@ -22,7 +22,7 @@ func (h *apiHandler) handleDeadLetters(s Sinks, searches searchSlots) {
 
 func newDeadLetter(l store.DeadLetter) adminapi.DeadLetter {
 	return adminapi.DeadLetter{
-		ID: l.ID, Topic: l.Topic, HubID: l.Hub, AccountID: l.Account, LastAttemptAt: l.Time, Reason: l.Reason, Error: l.Error,
+		ID: l.ID, Topic: l.Topic, HubID: l.Hub, AccountID: l.Account, LastAttemptAt: l.LastAttemptAt, Reason: l.Reason, Error: l.Error,
 		Attempts: l.Attempts,
 	}
 }

@@ -90,7 +90,7 @@ func testSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Attempt, err
 
 func newAttempt(a store.Attempt) adminapi.Attempt {
 	return adminapi.Attempt{
-		Time: a.Time, Outcome: a.Outcome, Status: a.Status, Error: a.Error, DurationMS: float64(a.Milliseconds),
+		Time: a.Time, Outcome: a.Outcome, Status: a.Status, Error: a.Error, DurationMS: a.DurationMS,
 		Response: a.Response,
 	}
 }

@@ -279,7 +279,7 @@ func (s *Service) listDead(
 	for _, l := range page.Letters {
 		d := adminapi.Delivery{
 			EventID: l.Event, Sink: place.Sink, Topic: l.Topic, State: adminapi.DeliveryDead, Attempts: l.Attempts,
-			LastAttemptAt: &l.Time, Status: l.Status, Reason: l.Reason, Error: l.Error,
+			LastAttemptAt: &l.LastAttemptAt, Status: l.Status, Reason: l.Reason, Error: l.Error,
 		}
 		if l.ID != l.Event {
 			d.DeliveryID = l.ID

@@ -290,7 +290,7 @@ var notFoundAdvice = map[relay.Code]string{
 	relay.CodeNoEvent:        "'hubrelay events search' lists the events in the log",
 	relay.CodeNotQuarantined: "'hubrelay quarantine list' shows all entries",
 	relay.CodeNoDeadLetter:   "'hubrelay deadletters list SINK' shows the dead letters of a sink",
-	relay.CodeNoJob:          "'hubrelay jobs list CONTAINER INSTANCE' lists the jobs of an instance",
+	relay.CodeNoJob:          "'hubrelay jobs list' lists all jobs",
 }
 
 // explainError adds to an error what an operator can do.

@@ -1,6 +1,7 @@
 package admincli
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,6 +11,61 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 )
+
+// JobsReader reads jobs through the admin API, for commands that also use the public one.
+type JobsReader struct {
+	flags  adminFlags
+	States []string
+}
+
+// RegisterConnection registers the flags that select the running relay, and the PreRunE that checks them.
+func (r *JobsReader) RegisterConnection(cmd *cobra.Command, std term.Streams) { r.flags.registerConnection(cmd, std) }
+
+// IsSelected reports whether the command has a flag that selects a running relay.
+func (r *JobsReader) IsSelected(cmd *cobra.Command) bool {
+	return cmd.Flags().Changed("admin") || cmd.Flags().Changed("config")
+}
+
+// PrintList prints the jobs of a hub, or of all hubs, the newest first.
+func (r *JobsReader) PrintList(ctx context.Context, std term.Streams, o *command.Output, hub string) error {
+	c, err := r.flags.connect(std)
+	if err != nil {
+		return err
+	}
+	return printPages(std, o, func(visit func([]adminapi.Job) error) error {
+		return forEachPage(ctx, c, adminapi.ListJobs(), func(p adminapi.PageRequest) adminapi.ListJobsRequest {
+			return adminapi.ListJobsRequest{HubID: hub, States: r.States, PageRequest: p}
+		}, visit)
+	}, func(list []adminapi.Job) error { return printJobs(std, list) }, "no jobs")
+}
+
+func printJobs(std term.Streams, list []adminapi.Job) error {
+	rows := make([][]string, len(list))
+	for i := range list {
+		j := &list[i]
+		rows[i] = []string{
+			term.Sanitize(j.ID), term.Sanitize(string(j.State.Current)), term.FormatAgo(j.State.Changed),
+			term.Sanitize(j.InstanceID), term.Sanitize(j.SourceServerID), term.Sanitize(j.DestinationServerID), term.Sanitize(j.HubID),
+			term.Sanitize(j.ContainerID), term.Sanitize(j.State.Error.String()),
+		}
+	}
+	return term.PrintTableWithin(std.Out, term.NewPalette(std.Out, std.Env), term.Width(std.Out), []term.Column{
+		{Title: "JOB"},
+		{Title: "STATE"},
+		{Title: "STATE AGE", Right: true},
+		{Title: "INSTANCE", MaxWidth: 24},
+		{Title: "FROM", MaxWidth: 24},
+		{Title: "TO", MaxWidth: 24},
+		{Title: "HUB", MaxWidth: 24, DropOrder: 1},
+		{Title: "CONTAINER", MaxWidth: 24, DropOrder: 2},
+		{Title: "ERROR", MinWidth: 20, DropOrder: 3},
+	}, rows)
+}
+
+// Show returns a job.
+func (r *JobsReader) Show(ctx context.Context, std term.Streams, id string) (adminapi.Job, error) {
+	return connectAndCall(ctx, std, &r.flags, adminapi.ShowJob(), adminapi.Empty{}, id)
+}
 
 // NewJobsCancel returns the command that cancels a job.
 func NewJobsCancel(std term.Streams) *cobra.Command {

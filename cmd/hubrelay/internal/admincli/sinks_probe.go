@@ -45,7 +45,7 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	if attempt.Status != 0 {
 		text += fmt.Sprintf(" with status %d", attempt.Status)
 	}
-	text += fmt.Sprintf(" after %.0f ms", attempt.DurationMS)
+	text += fmt.Sprintf(" after %.1f ms", attempt.DurationMS)
 	switch {
 	case attempt.Outcome != relay.OutcomeDelivered.String():
 		text += ": " + cmp.Or(attempt.Error, "the destination did not accept it")

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -10,25 +12,32 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/admincli"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 func newJobs(std term.Streams) *cobra.Command {
 	cmd := command.NewGroup("jobs", "Show and cancel migration jobs", newJobsShow(std), newJobsList(std), admincli.NewJobsCancel(std))
 	cmd.Long = `A job runs a migration. It is kept for 30 days after its end, or until the instance has 100 newer jobs. Any key of
-its hub can read it. Operators cancel it through the admin API.`
+its hub can read it with the public API. Operators read and cancel the jobs of all hubs with the admin API.`
 	return cmd
 }
 
 func newJobsShow(std term.Streams) *cobra.Command {
 	var r relayFlags
+	var admin admincli.JobsReader
 	var output command.Output
 	var wait bool
+	usesAdmin := func(cmd *cobra.Command) bool {
+		return !wait && (admin.IsSelected(cmd) || r.key == "" && std.Getenv("HUBRELAY_KEY") == "")
+	}
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job and its progress",
-		Long: `Shows a migration of an instance: its state, its steps with their times, and the error if it failed. 'hubrelay migrate' prints
-the ID of the job that it starts.`,
+		Long: `Shows a migration of an instance: its state, its steps, and the error if it failed. 'hubrelay migrate' prints the ID
+of the job that it starts.
+
+With an API key, the command uses the public API. Without one, or with --admin or -c, it uses the admin API.`,
 		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
   hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
 		Args: command.ExactNamedArgs(1),
@@ -36,14 +45,17 @@ the ID of the job that it starts.`,
 			if wait {
 				return waitForJob(cmd.Context(), std, r.newClient(), args[0], &output)
 			}
+			if usesAdmin(cmd) {
+				return showJobOfAdmin(cmd.Context(), std, &admin, &output, args[0])
+			}
 			j, err := r.newClient().Job(cmd.Context(), args[0])
 			if err != nil {
 				return err
 			}
-			return printJob(std, &output, &j)
+			return printJob(std, &output, &j, &j)
 		},
 	}
-	r.register(cmd, std)
+	registerBoth(cmd, std, &r, &admin, func(cmd *cobra.Command, _ []string) bool { return usesAdmin(cmd) })
 	cmd.Flags().BoolVar(&wait, "wait", false,
 		"show the progress until the job ends, and exit with 1 unless the instance has moved")
 	output.Register(cmd.Flags())
@@ -52,15 +64,31 @@ the ID of the job that it starts.`,
 
 func newJobsList(std term.Streams) *cobra.Command {
 	var r relayFlags
+	var admin admincli.JobsReader
 	var output command.Output
 	cmd := &cobra.Command{
-		Use:   "list CONTAINER INSTANCE",
-		Short: "List the jobs of an instance, newest first",
-		Long: `Prints the IDs of the jobs that have migrated an instance of a container, or still do, one per line, the newest first.
-'hubrelay jobs show' prints one. Both use the public API, so they need an API key.`,
-		Example: "  hubrelay jobs list web web-1",
-		Args:    command.ExactNamedArgs(2),
+		Use:   "list [CONTAINER INSTANCE]",
+		Short: "List jobs, newest first",
+		Long: `Without arguments, lists the jobs of all hubs, or of the hub in --hub, the newest first. It uses the admin API.
+
+With a container and an instance, prints the IDs of the jobs that have migrated the instance, or still do, one per line. It
+uses the public API, so it needs an API key.`,
+		Example: `  hubrelay jobs list
+  hubrelay jobs list --state running
+  hubrelay jobs list web web-1`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return command.ExactNamedArgs(2)(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return admin.PrintList(cmd.Context(), std, &output, r.hub)
+			}
+			if len(admin.States) > 0 {
+				return command.NewUsageError(cmd, errors.New("--state requires the list of all jobs: omit CONTAINER and INSTANCE"))
+			}
 			ids, err := r.newClient().Jobs(cmd.Context(), args[0], args[1])
 			if err != nil {
 				return err
@@ -68,9 +96,42 @@ func newJobsList(std term.Streams) *cobra.Command {
 			return printJobIDs(std, &output, ids)
 		},
 	}
-	r.register(cmd, std)
+	registerBoth(cmd, std, &r, &admin, func(_ *cobra.Command, args []string) bool { return len(args) == 0 })
+	cmd.Flags().StringSliceVar(&admin.States, "state", nil,
+		"only these states: new, queued, scheduled, running, completed, error, expired; may be repeated")
 	output.Register(cmd.Flags())
 	return cmd
+}
+
+// registerBoth registers the flags of both APIs, and checks those of the one that the command uses.
+func registerBoth(
+	cmd *cobra.Command, std term.Streams, r *relayFlags, admin *admincli.JobsReader,
+	usesAdmin func(cmd *cobra.Command, args []string) bool,
+) {
+	r.register(cmd, std)
+	checkRelay := cmd.PreRunE
+	admin.RegisterConnection(cmd, std)
+	checkAdmin := cmd.PreRunE
+	cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+		if usesAdmin(cmd, args) {
+			return checkAdmin(cmd, args)
+		}
+		return checkRelay(cmd, args)
+	}
+}
+
+func showJobOfAdmin(
+	ctx context.Context, std term.Streams, admin *admincli.JobsReader, o *command.Output, id string,
+) error {
+	j, err := admin.Show(ctx, std, id)
+	var failed *envelope.Error
+	switch {
+	case errors.As(err, &failed):
+		return err
+	case err != nil:
+		return fmt.Errorf("%w; or use the public API: set HUBRELAY_KEY or --key", err)
+	}
+	return printJob(std, o, &j.Job, &j)
 }
 
 func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
@@ -93,9 +154,10 @@ func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
 	return list.Close()
 }
 
-func printJob(std term.Streams, o *command.Output, j *relay.Job) error {
+// printJob prints a job. response is the complete response, for programs.
+func printJob(std term.Streams, o *command.Output, j *relay.Job, response any) error {
 	if !o.IsTable() {
-		return o.Print(std.Out, j)
+		return o.Print(std.Out, response)
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	part := func(name, value string) {

@@ -71,7 +71,7 @@ func NamedArgs(minimum, maximum int) cobra.PositionalArgs {
 			return errors.New("an argument is empty")
 		case len(args) < minimum:
 			names := slices.DeleteFunc(strings.Fields(cmd.Use)[1:], func(name string) bool { return name == "[flags]" })
-			return fmt.Errorf("%s is missing", names[len(args)])
+			return fmt.Errorf("%s is missing", strings.Trim(names[len(args)], "[]"))
 		case len(args) > maximum:
 			return fmt.Errorf("the argument %q is unexpected", args[maximum])
 		}

@@ -68,6 +68,8 @@ type DeadLetter struct {
 	Account string
 	// Time is the time of the change to a dead letter.
 	Time time.Time
+	// LastAttemptAt is the start of the last attempt, or Time if there was none.
+	LastAttemptAt time.Time
 	// Reason is permanent, exhausted or unreadable, and Error the error of the last attempt.
 	Reason string
 	Error  string
@@ -297,7 +299,7 @@ func (d *DeadLetters) readPage(
 	}
 	for _, one := range reply[1:] {
 		f, ok := one.([]any)
-		if !ok || len(f) != 10 {
+		if !ok || len(f) != 11 {
 			return nil, false, fmt.Errorf("list dead letters: %w", errReply)
 		}
 		text := func(i int) string { v, _ := f[i].(string); return v }
@@ -309,6 +311,9 @@ func (d *DeadLetters) readPage(
 		status, _ := f[8].(int64)
 		l.Status = int(status)
 		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
+		if l.LastAttemptAt, _ = time.Parse(time.RFC3339Nano, text(10)); l.LastAttemptAt.IsZero() {
+			l.LastAttemptAt = l.Time
+		}
 		list = append(list, l)
 	}
 	return list, reply[0] == int64(1), nil
@@ -353,7 +358,10 @@ func decodeDeadLetter(fields map[string]any) *DeadLetterContent {
 	if json.Unmarshal([]byte(text("attempts")), &c.History) != nil {
 		c.History = nil
 	}
-	c.Attempts = len(c.History)
+	c.Attempts, c.LastAttemptAt = len(c.History), c.Time
+	if n := len(c.History); n > 0 && !c.History[n-1].Time.IsZero() {
+		c.LastAttemptAt = c.History[n-1].Time
+	}
 	if json.Unmarshal([]byte(text("digest")), &c.Digest) != nil {
 		c.Digest = nil
 	}

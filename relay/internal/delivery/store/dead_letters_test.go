@@ -404,3 +404,32 @@ func TestDeadLetters_MissTrimmedEntries(t *testing.T) {
 		t.Errorf("got depth %d, want 0", r.Depth)
 	}
 }
+
+// The time of the last attempt is that of its start, in lists and in the details, as in the history.
+func TestDeadLetters_LastAttemptAt(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	at := time.Now().UTC().Round(time.Millisecond)
+	attempted := NewRecord(newDelivery("attempted"), at)
+	attempted.Attempts = append(attempted.Attempts, NewAttempt(at, 5*time.Second, errors.New("no")))
+	for id, r := range map[string]*Record{"attempted": attempted, "replayed": NewRecord(newDelivery("replayed"), at)} {
+		letter, err := NewDeadLetter(id, r, "exhausted", "", at.Add(5*time.Second))
+		if err == nil {
+			_, _, err = s.DeadLetters.Add(t.Context(), Claim{Sink: testSink, ID: id}, DeadLetterLimit{}, letter)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	page, err := s.DeadLetters.List(t.Context(), testSink, Selection{Limit: 10})
+	if err != nil || len(page.Letters) != 2 {
+		t.Fatalf("got %+v, %v", page, err)
+	}
+	for _, l := range page.Letters {
+		want := map[string]time.Time{"attempted": at, "replayed": at.Add(5 * time.Second)}[l.ID]
+		content, err := s.DeadLetters.Get(t.Context(), testSink, l.ID)
+		if err != nil || !l.LastAttemptAt.Equal(want) || !content.LastAttemptAt.Equal(want) {
+			t.Errorf("%s: got %s and %+v, %v, want %s", l.ID, l.LastAttemptAt, content, err, want)
+		}
+	}
+}

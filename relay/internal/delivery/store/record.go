@@ -33,15 +33,15 @@ type Attempt struct {
 	Response string `json:"response,omitempty"`
 	// Error is at most 512 bytes and contains no secrets.
 	Error string `json:"error,omitempty"`
-	// Milliseconds is the duration of the attempt.
-	Milliseconds int64 `json:"ms"`
+	// DurationMS is the duration of the attempt in milliseconds, with three decimals.
+	DurationMS float64 `json:"ms"`
 }
 
 // NewAttempt returns the history entry of an attempt that started at a time and ended with err, which may be nil.
 func NewAttempt(startedAt time.Time, duration time.Duration, err error) Attempt {
 	outcome, _ := relay.Classify(err)
 	a := Attempt{
-		Time: startedAt.UTC().Round(time.Millisecond), Outcome: outcome.String(), Milliseconds: duration.Milliseconds(),
+		Time: startedAt.UTC().Round(time.Millisecond), Outcome: outcome.String(), DurationMS: float64(duration.Microseconds()) / 1000,
 	}
 	if err == nil {
 		return a

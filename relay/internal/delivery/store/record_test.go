@@ -68,7 +68,7 @@ func TestRecord_KeepsEveryByte(t *testing.T) {
 		t.Errorf("came back as %+v", got)
 	}
 	if a := back.Attempts[0]; a.Status != 500 || a.Response != errServer.Body || a.Outcome != "retry" ||
-		a.Milliseconds != 1000 {
+		a.DurationMS != 1000 {
 		t.Errorf("attempt %+v", a)
 	}
 }
