@@ -12,8 +12,8 @@ type Job struct {
 	SourceServerID      string `json:"source_server_id"`
 	DestinationServerID string `json:"destination_server_id"`
 	CopyVolumes         bool   `json:"copy_volumes"`
-	// Key is the name of the API key that requested the migration, or the operator, such as "admin alice".
-	Key string `json:"key"`
+	// RequestedBy is the name of the API key of the request, or the operator, such as "admin alice".
+	RequestedBy string `json:"requested_by"`
 	// Canceled is set if an operator has canceled the job. While the job is running, the driver rolls it back.
 	Canceled bool `json:"canceled"`
 }

@@ -26,8 +26,8 @@ func (d *Daemon) startLog(
 	if d.authentication.forward != nil {
 		group.Start(ctx, "record of credential changes", s.changes.Run)
 	}
-	log := lifecycle.NewGroup(d.log)
-	group.Start(ctx, "log", log.Run) // first, so an error below stops what has started
+	readers := lifecycle.NewGroup(d.log)
+	group.Start(ctx, "log", readers.Run) // first, so an error below stops what has started
 	read := make(eventlog.ReadPositions, s.keys.Partitions())
 	for partition := range s.keys.Partitions() {
 		dispatcher, err := deliveries.AddPartition(ctx, partition)
@@ -38,10 +38,10 @@ func (d *Daemon) startLog(
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
-		streams.Start(partition, from)
+		streams.SetPosition(partition, from)
 		read.Set(partition, from.String())
-		log.Start(ctx, "dispatcher "+strconv.Itoa(partition), dispatcher.Run)
-		log.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
+		readers.Start(ctx, "dispatcher "+strconv.Itoa(partition), dispatcher.Run)
+		readers.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
 			defer streams.Flush(partition)
 			return follow(ctx, func(batch eventlog.Batch) {
 				d.handleBatch(batch, s, streams, dispatcher)
@@ -49,16 +49,16 @@ func (d *Daemon) startLog(
 			})
 		})
 	}
-	log.Start(ctx, "lag", func(ctx context.Context) error { return s.log.WatchLag(ctx, read, d.metrics.Lag) })
+	readers.Start(ctx, "lag", func(ctx context.Context) error { return s.log.WatchLag(ctx, read, d.metrics.Lag) })
 	inbox := ingest.NewInboxReader(ingest.InboxOptions{
 		Decoder: d.newDecoder(), Store: guardedInbox{s.inbox, s}, Lease: s.leases.Lease("inbox", lease.DefaultTTL),
 		Log: d.log.With("component", "inbox"), Observer: d.metrics,
 	})
-	log.Start(ctx, "inbox", inbox.Run)
+	readers.Start(ctx, "inbox", inbox.Run)
 	if d.authentication.forward == nil {
 		return nil
 	}
-	log.Start(ctx, "credential changes", func(ctx context.Context) error {
+	readers.Start(ctx, "credential changes", func(ctx context.Context) error {
 		return d.authentication.reloadChanges(ctx, s.changes, streams)
 	})
 	return s.changes.Load(ctx, d.authentication.forward)

@@ -84,7 +84,7 @@ func (d *Daemon) startPublicListener(
 	// They stop concurrently: the listener accepts no new clients while the stream server closes the connected ones.
 	serving := lifecycle.NewGroup(d.log)
 	serving.Start(ctx, "public listener", server.Run)
-	serving.Start(ctx, "websockets", func(ctx context.Context) error { return d.serveClients(ctx, streams) })
+	serving.Start(ctx, "stream server", func(ctx context.Context) error { return d.serveClients(ctx, streams) })
 	group.Start(ctx, "clients", serving.Run)
 	return server.Addr(), nil
 }

@@ -124,7 +124,7 @@ func TestAdmin_ChecksRoleOfEachOperation(t *testing.T) {
 			r.Header.Set("Authorization", "Bearer secret-of-"+string(role))
 			w := httptest.NewRecorder()
 			if reached := reachesComponent(a, w, r); reached != role.Allows(d.Role) || !reached && w.Code != 403 {
-				t.Errorf("%s as %s: got %d %s, but the operation requires %s", d.Name, role, w.Code, w.Body, d.Role)
+				t.Errorf("%s as %s: got %d %s, but the operation requires %s; for 404.uri, register a handler with handleOperation", d.Name, role, w.Code, w.Body, d.Role)
 			}
 		}
 	}

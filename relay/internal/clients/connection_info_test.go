@@ -145,7 +145,7 @@ func TestConnections_ReplayingState(t *testing.T) {
 	log := &stuckLog{asked: make(chan struct{}, 1), leave: make(chan struct{})}
 	n := startNode(t, Options{History: log}, nil)
 	t.Cleanup(func() { close(log.leave) })
-	n.Start(0, streamid.Position{MS: 9})
+	n.SetPosition(0, streamid.Position{MS: 9})
 	n.dial(t, "account=a&topics=job.*&after="+string(testCursors.Append(nil, 1, 0, []streamid.Position{{MS: 5}})))
 	<-log.asked
 	list := connections(t, n, Selection{})
@@ -160,7 +160,7 @@ func TestReplay_EndsWithItsClient(t *testing.T) {
 	log := &stuckLog{asked: make(chan struct{}, 1), leave: make(chan struct{})}
 	n := startNode(t, Options{History: log}, nil)
 	t.Cleanup(func() { close(log.leave) })
-	n.Start(0, streamid.Position{MS: 9})
+	n.SetPosition(0, streamid.Position{MS: 9})
 	const clients = 5
 	var conns []*websocket.Conn
 	for i := range uint64(clients) {

@@ -45,7 +45,7 @@ func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 		h := New(Options{Partitions: partitions, History: log})
 		at := make([]streamid.Position, partitions)
 		for p := range partitions {
-			h.Start(p, streamid.Position{MS: 100})
+			h.SetPosition(p, streamid.Position{MS: 100})
 			h.Broadcast(Batch{Partition: p, Notifications: []relay.Notification{{Cursor: "105-0"}}})
 			at[p].MS = 102
 		}

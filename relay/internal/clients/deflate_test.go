@@ -276,7 +276,7 @@ func TestReplay_LimitsCompressions(t *testing.T) {
 	} {
 		observer := newCounter()
 		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
-		h.Start(0, streamid.Position{MS: 1})
+		h.SetPosition(0, streamid.Position{MS: 1})
 		var list []relay.Notification
 		for i := range 2 * replayChunkCompressions {
 			n := sized("h", "", "job.created", i, padding)

@@ -78,7 +78,7 @@ func startRelayedOver(
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Start(p, from)
+		r.SetPosition(p, from)
 		tails.Go(func() {
 			_ = follow(ctx, func(batch eventlog.Batch) {
 				r.Server.Broadcast(

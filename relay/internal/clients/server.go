@@ -258,9 +258,9 @@ func New(o Options) *Server {
 	return s
 }
 
-// Start sets the position at which the broadcasts of a partition start. Call it before the first broadcast and
+// SetPosition sets the position at which the broadcasts of a partition start. Call it before the first broadcast and
 // client.
-func (s *Server) Start(partition int, at streamid.Position) {
+func (s *Server) SetPosition(partition int, at streamid.Position) {
 	for _, f := range []*feed{s.feeds[partition], s.mergedFeed} {
 		f.mu.Lock()
 		f.positions[partition-f.firstPartition], f.keptFrom[partition-f.firstPartition] = at, at

@@ -90,7 +90,7 @@ func TestSlowClient_OneHour(t *testing.T) {
 				h := New(
 					Options{History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1}},
 				)
-				h.Start(0, streamid.Position{MS: 1, Seq: 1000000000})
+				h.SetPosition(0, streamid.Position{MS: 1, Seq: 1000000000})
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = h.Run(ctx) }()
 				defer stop()

@@ -184,14 +184,14 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 	// The job is stored, although it cannot be read now.
 	return adminapi.Job{
 		Job: relay.Job{ID: task.JobID, HubID: r.HubID, Tasks: []relay.JobTask{}}, ContainerID: r.ContainerID, InstanceID: r.InstanceID,
-		DestinationServerID: r.DestinationServerID, CopyVolumes: r.CopyVolumes, Key: actor,
+		DestinationServerID: r.DestinationServerID, CopyVolumes: r.CopyVolumes, RequestedBy: actor,
 	}, nil
 }
 
 func (j *job) toAdminView() adminapi.Job {
 	return adminapi.Job{
 		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, ContainerID: j.Container, InstanceID: j.Instance, SourceServerID: j.Source,
-		DestinationServerID: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key, Canceled: j.canceled,
+		DestinationServerID: j.Destination, CopyVolumes: j.CopyVolumes, RequestedBy: j.Key, Canceled: j.canceled,
 	}
 }
 

@@ -54,7 +54,7 @@ containers:
 		return j
 	}
 	first, second, third := create("h", "c", "i1", "b"), create("other-hub", "d", "i", "a"), create("h", "c", "i2", "b")
-	if first.State.Current != relay.JobQueued || first.Key != "admin oncall" || first.AccountID != "shop" ||
+	if first.State.Current != relay.JobQueued || first.RequestedBy != "admin oncall" || first.AccountID != "shop" ||
 		first.SourceServerID != "a" || first.DestinationServerID != "b" || first.HubID != "h" {
 		t.Errorf("got %+v", first)
 	}

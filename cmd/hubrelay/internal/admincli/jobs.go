@@ -19,7 +19,9 @@ type JobsReader struct {
 }
 
 // RegisterConnection registers the flags that select the running relay, and the PreRunE that checks them.
-func (r *JobsReader) RegisterConnection(cmd *cobra.Command, std term.Streams) { r.flags.registerConnection(cmd, std) }
+func (r *JobsReader) RegisterConnection(cmd *cobra.Command, std term.Streams) {
+	r.flags.registerConnection(cmd, std)
+}
 
 // IsSelected reports whether the command has a flag that selects a running relay.
 func (r *JobsReader) IsSelected(cmd *cobra.Command) bool {

@@ -311,9 +311,7 @@ func (d *DeadLetters) readPage(
 		status, _ := f[8].(int64)
 		l.Status = int(status)
 		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
-		if l.LastAttemptAt, _ = time.Parse(time.RFC3339Nano, text(10)); l.LastAttemptAt.IsZero() {
-			l.LastAttemptAt = l.Time
-		}
+		l.LastAttemptAt, _ = time.Parse(time.RFC3339Nano, text(10))
 		list = append(list, l)
 	}
 	return list, reply[0] == int64(1), nil

@@ -2,7 +2,7 @@
 -- KEYS: deadletters. ARGV: XRANGE or XREVRANGE, its first and last entry ID, maximum number, and the number of bytes after
 -- which the list ends.
 -- Returns 1 if there may be more, and for each: entry ID, ID, topic, hub, account, time, reason, number of attempts, status of
--- the last attempt or 0, ID of the first event, time of the last attempt or ''.
+-- the last attempt or 0, ID of the first event, time of the last attempt or of the letter.
 local result, bytes, first = {1}, 0, ARGV[2]
 local function read_page()
   -- XREVRANGE searches the whole stream if all entries are after the first ID.
@@ -20,15 +20,15 @@ while #result <= tonumber(ARGV[4]) and bytes < tonumber(ARGV[5]) do
       bytes = bytes + #entry[2][i + 1]
     end
     local ok, attempts = pcall(cjson.decode, f.attempts or '[]')
-    local count, status, at = 0, 0, ''
+    local count, status, at = 0, 0, f.time
     if ok and type(attempts) == 'table' then
       count = #attempts
       local last = attempts[count]
-      if type(last) == 'table' then status, at = tonumber(last.status) or 0, last.time end
+      if type(last) == 'table' then status, at = tonumber(last.status) or 0, last.time or at end
     end
     result[#result + 1] = {
       entry[1], f.id or '', f.topic or '', f.hub or '', f.account or '', f.time or '', f.reason or '', count,
-      status, f.event or f.id or '', tostring(at),
+      status, f.event or f.id or '', tostring(at or ''),
     }
     first = '(' .. entry[1]
   end

@@ -104,7 +104,7 @@ const columns: Column<Job>[] = [
   { id: 'instance', label: 'Instance', cell: (j) => <span class="mono">{j.instance_id}</span> },
   { id: 'route', label: 'Route', cell: (j) => <Route job={j} /> },
   { id: 'hub', label: 'Hub', cell: (j) => <span class="mono">{j.hub_id}</span> },
-  { id: 'key', label: 'Requested by', cell: (j) => j.key },
+  { id: 'requested_by', label: 'Requested by', cell: (j) => j.requested_by },
   { id: 'queued', label: 'Queued', cell: (j) => <Time time={j.events.queued} /> },
   {
     id: 'error',
@@ -341,7 +341,7 @@ export function JobPage({ id }: { id: string }) {
                   { label: 'Volumes', value: j.copy_volumes ? 'copied' : 'not copied' },
                   { label: 'Hub', value: <span class="mono">{j.hub_id}</span> },
                   { label: 'Account', value: <span class="mono">{j.account_id || '–'}</span> },
-                  { label: 'Requested by', value: j.key },
+                  { label: 'Requested by', value: j.requested_by },
                   { label: 'Queued', value: <Time time={j.events.queued} /> },
                   { label: 'Started', value: <Time time={j.events.started} /> },
                   { label: 'Ended', value: <Time time={j.events.completed} /> },
