@@ -303,13 +303,12 @@ func (d *DeadLetters) readPage(
 			return nil, false, fmt.Errorf("list dead letters: %w", errReply)
 		}
 		text := func(i int) string { v, _ := f[i].(string); return v }
-		attempts, _ := f[7].(int64)
+		number := func(i int) int { v, _ := f[i].(int64); return int(v) }
 		l := DeadLetter{
-			entryID: text(0), ID: text(1), Topic: text(2), Hub: text(3), Account: text(4), Attempts: int(attempts), Event: text(9),
+			entryID: text(0), ID: text(1), Topic: text(2), Hub: text(3), Account: text(4), Attempts: number(7), Status: number(8),
+			Event: text(9),
 		}
 		l.Reason, l.Error = splitReason(text(6))
-		status, _ := f[8].(int64)
-		l.Status = int(status)
 		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
 		l.LastAttemptAt, _ = time.Parse(time.RFC3339Nano, text(10))
 		list = append(list, l)
