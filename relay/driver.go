@@ -24,7 +24,8 @@ type Driver interface {
 	//
 	//   - nil if the instance is on the destination and no longer on the source;
 	//   - an error marked by [Indeterminate] if the outcome is unknown. Migrate is called again later, first to
-	//     continue and after a few attempts with Undo;
+	//     continue and after a few attempts with Undo. If it is also marked by [Postpone], the driver did not get the call, and it does
+	//     not count;
 	//   - [ErrSuperseded] if a call with a higher lease has taken over. This call has changed nothing since then;
 	//   - the error of ctx if the call was stopped. Another call continues, or has Undo if an operator has canceled the job;
 	//   - any other error if the instance is on the source as before and nothing is left on the destination. The error

@@ -18,8 +18,8 @@ import (
 // restarts it after a crash, until Close. Its methods may be called concurrently.
 //
 // If the plugin did not respond (a crash, a hang, or a failed start), the error is marked by [relay.Indeterminate]: the
-// progress is unknown, and Migrate must be called again. If other migrations ran in the process, Migrate repeats the call itself, in a
-// process of its own, and so do later calls for the job.
+// progress is unknown, and Migrate must be called again. If the process ended during the call, Migrate repeats it in a process of its
+// own, and so do later calls for the job.
 type Driver struct {
 	*supervisor
 	inventory *serverList
@@ -77,18 +77,19 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 		done.add(p)
 		report(p)
 	})
-	ended, hadOthers := hasEnded(err)
-	if ended {
+	if hasEnded(err) {
 		d.isolated.addSuspect(m.JobID)
+	} else if !relay.IsPostponed(err) {
+		return err
 	}
-	if !hadOthers || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return err
 	}
 	m.Done = done
 	return d.migrateAlone(ctx, m, report)
 }
 
-// migrateShared makes a call in the process of the driver.
+// migrateShared makes a call in the process of the driver. The error is marked by [relay.Postpone] if the driver did not get the call.
 func (d *Driver) migrateShared(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	err := d.callWithRetry(ctx, func(l *migrationCalls) error { return l.runMigration(ctx, m, report) })
 	var unheard *notDeliveredError
@@ -98,7 +99,7 @@ func (d *Driver) migrateShared(ctx context.Context, m relay.Migration, report fu
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait for the driver: %w", ctx.Err())
 	}
-	return relay.Indeterminate(err)
+	return relay.Indeterminate(relay.Postpone(UnavailableCause(unheard.error), 0))
 }
 
 // callWithRetry calls do with the running plugin, and again if that plugin ended before it received the call.

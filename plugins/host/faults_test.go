@@ -66,7 +66,7 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 		"version":   {"version", nil, []string{"the plugin has version 7 of the protocol and this relay version 1"}},
 		"garbage":   {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
 		"silence":   {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
-		"no stdout": {"closed", nil, []string{"closed its standard output without the handshake"}},
+		"no stdout": {"closed", nil, []string{"closed its standard output, before its handshake"}},
 		"elsewhere": {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
 		"unknown key": {
 			"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) },

@@ -234,7 +234,7 @@ func (s *pluginSession) startError(ctx context.Context, err error) error {
 	case !said && late:
 		return fmt.Errorf("the plugin did not write its handshake within %s (startup_timeout)", s.o.StartupTimeout)
 	case s.process.hasClosedStdout():
-		return errors.New("the plugin closed its standard output without the handshake (1|1|unix|…|grpc)")
+		return errors.New("the plugin was killed, or closed its standard output, before its handshake (1|1|unix|…|grpc)")
 	case said && !s.o.PlainSocket && (len(parts) < 6 || parts[5] == ""):
 		return ErrNoCertificate
 	case late:

@@ -3,25 +3,18 @@ package host
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-const (
-	// maxOwnProcesses is the maximum number of migrations that run in a process of their own at the same time. Further ones wait.
-	maxOwnProcesses = 16
-	// maxSuspects is the number of remembered migrations. Above it, all are forgotten, so each may end the common process once more.
-	maxSuspects = 10_000
-)
+// maxSuspects is the number of remembered migrations. Above it, all are forgotten, so each may end the common process once more.
+const maxSuspects = 10_000
 
 // isolatedCalls runs migrations in processes of their own if the common process ended during them. One of them may be the cause, and
 // must not end the others again.
 type isolatedCalls struct {
-	slots chan struct{}
-
 	mu       sync.Mutex
 	closed   bool
 	suspects map[string]struct{} // job IDs
@@ -29,9 +22,7 @@ type isolatedCalls struct {
 }
 
 func newIsolatedCalls() *isolatedCalls {
-	return &isolatedCalls{
-		slots: make(chan struct{}, maxOwnProcesses), suspects: make(map[string]struct{}), drivers: make(map[*Driver]struct{}),
-	}
+	return &isolatedCalls{suspects: make(map[string]struct{}), drivers: make(map[*Driver]struct{})}
 }
 
 func (c *isolatedCalls) isSuspect(jobID string) bool {
@@ -89,12 +80,6 @@ func (c *isolatedCalls) close() {
 
 // migrateAlone makes a call in a process of its own.
 func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
-	select {
-	case d.isolated.slots <- struct{}{}:
-		defer func() { <-d.isolated.slots }()
-	case <-ctx.Done():
-		return fmt.Errorf("wait for a process of its own: %w", ctx.Err())
-	}
 	o := d.o
 	o.Log = o.Log.With("job_id", m.JobID)
 	own, err := newDriver(o, d.inventory)
@@ -102,11 +87,11 @@ func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report fun
 		return relay.Indeterminate(err)
 	}
 	if !d.isolated.register(own) {
-		return relay.Indeterminate(errClosed)
+		return relay.Indeterminate(relay.Postpone(errClosed, 0))
 	}
 	defer d.isolated.unregister(own)
 	defer own.Close()
-	o.Log.Info("migration runs in a process of its own, because the driver ended during it")
+	o.Log.Info("migration runs in a process of its own, because the common one has ended")
 	if err = own.migrateShared(ctx, m, report); !relay.IsIndeterminate(err) && ctx.Err() == nil {
 		d.isolated.removeSuspect(m.JobID)
 	}
@@ -114,20 +99,14 @@ func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report fun
 }
 
 // endedError is the reason why the process ended during a call.
-type endedError struct {
-	error
-	callCount int // of the process
-}
+type endedError struct{ error }
 
 func (e *endedError) Unwrap() error { return e.error }
 
-// hasEnded reports whether the process ended during a call, and whether it had other calls, which may be the cause.
-func hasEnded(err error) (ended, hadOthers bool) {
-	var e *endedError
-	if !errors.As(err, &e) || errors.Is(err, errClosed) {
-		return false, false
-	}
-	return true, e.callCount > 1
+// hasEnded reports whether the process ended during a call, although the driver was not closed.
+func hasEnded(err error) bool {
+	var ended *endedError
+	return errors.As(err, &ended) && !errors.Is(err, errClosed)
 }
 
 // doneSteps are the last reports of the steps of a migration.

@@ -309,6 +309,6 @@ func (c *migrationCalls) failAll(err error) {
 	if c.failErr != nil {
 		return
 	}
-	c.failErr = &endedError{err, len(c.running)}
+	c.failErr = &endedError{err}
 	c.stop()
 }

@@ -227,6 +227,37 @@ func TestSeed(t *testing.T) {
 }
 
 // The next import completes an interrupted import and increases the version, even if it finds nothing to change.
+// interruptImport imports a file without the last step.
+func (v *testInventory) interruptImport(f *File) {
+	v.t.Helper()
+	i, err := v.newImport(f)
+	v.must(err)
+	i.number, err = v.client.HIncrBy(v.t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
+	v.must(err)
+	keys := []string{v.keys.inventoryImports(), v.keys.servers()}
+	v.must(i.runGlobalScript(v.t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
+	_, err = i.applyPartitions(v.t.Context(), true)
+	v.must(err)
+}
+
+// An operator restores the previous file after an import that was interrupted.
+func TestSeed_UndoesInterruptedImport(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	_, err := v.Seed(t.Context(), sample())
+	v.must(err)
+	want := v.listServers()
+	f := sample()
+	f.Containers = f.Containers[:1]
+	v.interruptImport(f)
+	if got := v.listServers(); got == want {
+		t.Fatalf("the interrupted import changed nothing: %s", got)
+	}
+	if _, err := v.Seed(t.Context(), sample()); err != nil || v.listServers() != want {
+		t.Errorf("got %s, %v, want %s", v.listServers(), err, want)
+	}
+}
+
 func TestImport_CompletesInterruptedImport(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
@@ -234,15 +265,7 @@ func TestImport_CompletesInterruptedImport(t *testing.T) {
 	f := sample()
 	f.Servers[0] = server("s1", "p", `{"path":"/b"}`)
 	f.Containers[0].Instances[0].Server = "s2"
-	i, err := v.newImport(f)
-	v.must(err)
-	i.number, err = v.client.HIncrBy(t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
-	v.must(err)
-	keys := []string{v.keys.inventoryImports(), v.keys.servers()}
-	v.must(i.runGlobalScript(t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
-	if _, err := i.applyPartitions(t.Context(), true); err != nil {
-		t.Fatal(err)
-	}
+	v.interruptImport(f)
 	if v.version() != 1 {
 		t.Error("the interrupted import already changed the version")
 	}

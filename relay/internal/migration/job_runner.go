@@ -220,7 +220,7 @@ func (j *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep
 
 // driveMigration calls the driver until the outcome is known.
 func (j *jobRunner) driveMigration(ctx context.Context) error {
-	for {
+	for postponed := 0; ; {
 		if j.isCanceled() && !j.job.undo {
 			if err := j.requestUndo(ctx, errCanceled); err != nil {
 				return err
@@ -244,14 +244,20 @@ func (j *jobRunner) driveMigration(ctx context.Context) error {
 		case !relay.IsIndeterminate(err):
 			return j.failJob(ctx, err)
 		}
+		if relay.IsPostponed(err) {
+			postponed++
+		} else {
+			j.job.attempts++
+		}
 		if err := j.recordIndeterminate(ctx, err); err != nil {
 			return err
 		}
-		isStuck := j.job.attempts > maxDriverFailures
+		failures := max(j.job.attempts, postponed)
+		isStuck := failures > maxDriverFailures
 		if isStuck {
 			j.releaseServerSlot(ctx)
 		}
-		if !await.Duration(ctx, j.worker.timings.retryWait(j.job.attempts)) {
+		if !await.Duration(ctx, j.worker.timings.retryWait(failures)) {
 			return context.Cause(ctx)
 		}
 		if isStuck {
@@ -272,7 +278,6 @@ func (j *jobRunner) requestUndo(ctx context.Context, reason error) error {
 
 // recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo.
 func (j *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
-	j.job.attempts++
 	j.log.Error("outcome of driver call is unknown",
 		"error", err, "attempt", j.job.attempts, "rolling_back", j.job.undo)
 	if !j.job.undo { // The reason of the rollback is more useful than a failure of the rollback itself.

@@ -196,6 +196,28 @@ func TestWorker_FailedJobKeepsInstance(t *testing.T) {
 	s.awaitEnd(s.migrate(1, "s3")) // the instance can be migrated again
 }
 
+// A call that the driver did not get is no reason to roll back.
+func TestWorker_RepeatsUndeliveredCalls(t *testing.T) {
+	t.Parallel()
+	b := newRedis(t)
+	s := newSite(t, b)
+	s.lease = time.Minute // a late heartbeat would cancel a call
+	var calls atomic.Int64
+	d := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
+		switch {
+		case m.Undo:
+			return errors.New("undone")
+		case calls.Add(1) <= 3*maxDriverFailures:
+			return relay.Indeterminate(relay.Postpone(errors.New("the driver does not run"), 0))
+		}
+		return nil
+	}}
+	s.work(b, "w1", d, nil)
+	if j := s.awaitEnd(s.migrate(2, "s2")); j.State != relay.JobCompleted {
+		t.Errorf("got state %s, error %q", j.State, j.Error)
+	}
+}
+
 func TestWorker_RollsBackIndeterminate(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
