@@ -153,6 +153,8 @@ func adminAnswers() map[string]string {
 			`"waiting_in_digests":2}}}`,
 		"POST /api/sinks/busy/retry": `{"data":{"sink":{"name":"busy","state":"throttled","reason":"it is throttled",` +
 			`"next_attempt_at":"2026-11-20T08:00:09Z","retrying":1}}}`,
+		"POST /api/sinks/elsewhere/retry": `{"data":{"started":2,"on_other_node":true,"sink":{"name":"elsewhere","state":"active",` +
+			`"retrying":2}}}`,
 		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"skipped":3,"complete":false}}`,
 		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"duration_ms":31}}`,
 		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"duration_ms":12,` +
@@ -234,6 +236,11 @@ func TestSteeringCommands(t *testing.T) {
 			"sinks retry busy", 0,
 			[]string{"busy retries 1 delivery at 2026-11-20T08:00:09Z: it is throttled\n"},
 			"POST /api/sinks/busy/retry",
+		},
+		{
+			"sinks retry elsewhere", 0,
+			[]string{"makes 2 deliveries due; another node attempts them in order", "'hubrelay sinks resume elsewhere'"},
+			"POST /api/sinks/elsewhere/retry",
 		},
 		{
 			"sinks forget left", 0,

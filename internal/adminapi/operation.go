@@ -96,10 +96,18 @@ func (d Description) URL(params ...string) (string, error) {
 	rest := d.Path
 	for _, value := range params {
 		before, after, _ := strings.Cut(rest, "{")
-		b.WriteString(before + url.PathEscape(value))
+		b.WriteString(before + escapeSegment(value))
 		_, rest, _ = strings.Cut(after, "}")
 	}
 	return b.String() + rest, nil
+}
+
+// escapeSegment escapes a segment of a path. Servers remove "." and ".." from paths, unless they are escaped.
+func escapeSegment(value string) string {
+	if value == "." || value == ".." {
+		return strings.ReplaceAll(value, ".", "%2E")
+	}
+	return url.PathEscape(value)
 }
 
 // ParameterNames returns the names of the parameters in the path.

@@ -11,6 +11,9 @@ import (
 
 func TestURL(t *testing.T) {
 	t.Parallel()
+	if got, err := adminapi.ShowDeadLetter().URL("..", "."); err != nil || got != "/api/sinks/%2E%2E/deadletters/%2E" {
+		t.Errorf("got %s, %v, want escaped dots, because servers remove others", got, err)
+	}
 	got, err := adminapi.ShowDeadLetter().URL("a/b?c", "7")
 	if want := "/api/sinks/a%2Fb%3Fc/deadletters/7"; err != nil || got != want {
 		t.Errorf("got %s, %v, want %s", got, err, want)

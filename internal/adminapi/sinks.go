@@ -99,6 +99,8 @@ type RetryResult struct {
 	// Started is the number of retries that start as soon as rate, concurrency and destination allow.
 	// Deliveries that wait for an earlier one with their ordering key follow it and are not counted.
 	Started int `json:"started"`
+	// OnOtherNode is set if another node attempts the deliveries of the sink, because it is ordered. This node starts no probe then.
+	OnOtherNode bool `json:"on_other_node"`
 	// Sink is the sink immediately before.
 	Sink Sink `json:"sink"`
 }

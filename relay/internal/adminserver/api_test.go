@@ -78,7 +78,7 @@ func TestAPI(t *testing.T) {
 			"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413,
 			`"code":"413.too-large"`,
 		},
-		{"POST", "/api/sinks/a/retry", "", nil, 200, `{"data":{"started":3,"sink":{"name":"a"`},
+		{"POST", "/api/sinks/a/retry", "", nil, 200, `{"data":{"started":3,"on_other_node":false,"sink":{"name":"a"`},
 		{"GET", "/api/sinks/a/deadletters?tpics=job.*", "", nil, 422, `did you mean topics?`},
 		{"GET", "/api/sinks/a/deadletters?account=x", "", nil, 422, `there is no parameter \"account\"; the parameters are after, hub_id, limit, since, topics`},
 		{"GET", "/api/sinks?account=x", "", nil, 422, `there is no parameter \"account\"; the parameters are after, limit`},

@@ -110,7 +110,7 @@ func changeDeadLetters(
 	for _, u := range done.Unchanged {
 		result.Unchanged = append(result.Unchanged, adminapi.Unchanged{ID: u.ID, Reason: string(u.Status)})
 	}
-	return result, err
+	return result, describePartialChange(err, done.Done, pastTense)
 }
 
 // checkSelection returns an error unless the request selects dead letters either by IDs or by all and a filter.

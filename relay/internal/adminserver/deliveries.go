@@ -3,6 +3,7 @@ package adminserver
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // The numbers of deliveries in a page. One line for each event of a batch may exceed them.
@@ -73,12 +75,18 @@ func changeDeliveries(
 			fmt.Sprintf("ids has %d entries, at most %d are allowed", n, maxDeliveryIDs)).WithPointer("/ids")
 	}
 	result, err := change(r.Context(), r.PathValue("name"), request.IDs)
-	detail := strings.Join(request.IDs, " ")
-	if err == nil {
-		detail = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged), detail)
+	*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged),
+		strings.Join(request.IDs, " "))
+	return result, describePartialChange(err, result.Changed, pastTense)
+}
+
+// describePartialChange adds to the error of Redis how many items were changed before it.
+func describePartialChange(err error, changed int, pastTense string) error {
+	if changed == 0 || !errors.Is(err, redisconn.ErrUnavailable) {
+		return err
 	}
-	*auditDetail(r) = detail
-	return result, err
+	return relay.NewError(relay.CodeNotReady, fmt.Sprintf("the relay could not reach Redis; %d were %s before that, and perhaps more",
+		changed, pastTense)).WithExtra("changed", changed)
 }
 
 func newStateError(name string) *relay.Error {

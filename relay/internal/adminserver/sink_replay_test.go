@@ -11,6 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
@@ -50,6 +51,29 @@ type interruptedSinks struct{ Sinks }
 
 func (interruptedSinks) ReplaySink(context.Context, string, replay.Selection) (replay.Result, error) {
 	return replay.Result{Scheduled: 5, Next: "12-3"}, redisconn.WrapError("read the log", io.EOF)
+}
+
+func (interruptedSinks) DropDeliveries(context.Context, string, []string) (adminapi.ChangeResult, error) {
+	return adminapi.NewChangeResult(5), redisconn.WrapError("signal a change of sinks", io.EOF)
+}
+
+func (interruptedSinks) DropDeadLetters(context.Context, string, []string) (store.ChangeResult, error) {
+	return store.ChangeResult{Done: 5}, redisconn.WrapError("drop dead letters", io.EOF)
+}
+
+// A change that is interrupted says what it has changed before.
+func TestChange_Interrupted(t *testing.T) {
+	t.Parallel()
+	for _, path := range []string{"deliveries/drop", "deadletters/drop"} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/api/sinks/hook/"+path, strings.NewReader(`{"ids":["a"]}`))
+		r.Host = ""
+		newOpen(Options{Sinks: interruptedSinks{}}).ServeHTTP(w, r)
+		if w.Code != 503 || !strings.Contains(w.Body.String(), "5 were dropped before that") ||
+			!strings.Contains(w.Body.String(), `"changed":5`) {
+			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
 }
 
 func TestReplaySink_Interrupted(t *testing.T) {

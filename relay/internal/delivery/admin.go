@@ -207,6 +207,7 @@ func (s *Service) RetrySink(ctx context.Context, name string) (adminapi.RetryRes
 	}
 	result.Started, err = s.opts.Deliveries.Retries.MakeDue(ctx, name)
 	sink.pipeline.ProbeNow()
+	result.OnOtherNode = !sink.pipeline.IsLeader()
 	return result, err
 }
 

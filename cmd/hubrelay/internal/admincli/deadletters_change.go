@@ -16,7 +16,6 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/await"
-	"github.com/hubrelay/hubrelay/internal/envelope"
 )
 
 // changeBatch is the number of changed entries per request. Several small requests allow progress output and interrupts.
@@ -95,7 +94,7 @@ func changeLetters(
 	}
 	total, failed := changeInBatches(ctx, std, conn, c, sink, ids)
 	if failed != nil && total.Changed > 0 {
-		failed = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", failed, total.Changed,
+		failed = fmt.Errorf("%w; at least %d of %d were %s before that; run the command again for the rest", failed, total.Changed,
 			len(ids), c.pastTense)
 	}
 	switch {
@@ -171,11 +170,7 @@ func changeInBatches(
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		result, err := callRelay(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
 		if err != nil {
-			var failed *envelope.Error
-			if errors.As(err, &failed) {
-				replayed, _ := failed.Extra["replayed"].(float64) // before the error
-				total.Changed += int(replayed)
-			}
+			total.Changed += changedBefore(err)
 			return total, err
 		}
 		total.Add(result.ChangeResult)

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 )
 
 // deliveryAction describes a command that changes deliveries.
@@ -77,6 +78,7 @@ func changeDeliveries(
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		result, failed = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
 		total.Add(result)
+		total.Changed += changedBefore(failed)
 	}
 	switch {
 	case failed != nil && total.Changed == 0:
@@ -87,12 +89,23 @@ func changeDeliveries(
 		err = printChangedDeliveries(std, a, sink, &total)
 	}
 	if failed != nil {
-		return fmt.Errorf("%w; %d of %d were %s before that", failed, total.Changed, len(ids), a.pastTense)
+		return fmt.Errorf("%w; at least %d of %d were %s before that", failed, total.Changed, len(ids), a.pastTense)
 	}
 	if err == nil && len(total.Unchanged) > 0 {
 		err = command.ErrReported
 	}
 	return err
+}
+
+// changedBefore returns the number of items that a request has changed before its error.
+func changedBefore(err error) int {
+	var failed *envelope.Error
+	if !errors.As(err, &failed) {
+		return 0
+	}
+	changed, _ := failed.Extra["changed"].(float64)
+	replayed, _ := failed.Extra["replayed"].(float64)
+	return int(changed + replayed) // an error has one of them
 }
 
 func printChangedDeliveries(
@@ -124,6 +137,6 @@ func describeUnchanged(reason, sink string) string {
 		return "Redis was too slow to find it: run the command again"
 	default:
 		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID: it was delivered or dropped, or never existed; " +
-			"see 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
+			"or it is an event of a batch or digest: use the ID in the column DELIVERY of 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
 	}
 }

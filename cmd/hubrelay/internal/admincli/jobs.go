@@ -2,6 +2,7 @@ package admincli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -84,19 +85,26 @@ rolled back has the state "error".
 		Example: "  hubrelay jobs cancel 019aa0c2f4e17b3c00000001",
 		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return callAndPrint(cmd.Context(), std, &f, adminapi.CancelJob(), adminapi.Empty{}, func(j adminapi.Job) error {
-				text := "is being canceled; see 'hubrelay jobs show " + j.ID + "'"
-				switch state := j.State.Current; {
-				case state == relay.JobCompleted:
-					text = "was completed before it could be rolled back"
-				case state.IsFinal() && j.Events.Started == nil:
-					text = "was canceled before it started; nothing was changed"
-				case state.IsFinal():
-					text = "was rolled back"
-				}
-				_, err := fmt.Fprintln(std.Out, term.Sanitize("job "+j.ID+" "+text))
+			j, err := connectAndCall(cmd.Context(), std, &f, adminapi.CancelJob(), adminapi.Empty{}, args[0])
+			if err != nil {
 				return err
-			}, args[0])
+			}
+			text := "is being canceled; see 'hubrelay jobs show " + j.ID + "'"
+			switch state := j.State.Current; {
+			case state == relay.JobCompleted:
+				err = errors.New(term.Sanitize("job " + j.ID + " was completed before it could be rolled back"))
+			case state.IsFinal() && j.Events.Started == nil:
+				text = "was canceled before it started; nothing was changed"
+			case state.IsFinal():
+				text = "was rolled back"
+			}
+			switch {
+			case !f.IsTable():
+				err = errors.Join(err, f.Print(std.Out, j))
+			case err == nil:
+				_, err = fmt.Fprintln(std.Out, term.Sanitize("job "+j.ID+" "+text))
+			}
+			return err
 		},
 	}
 	f.register(cmd, std)

@@ -24,7 +24,7 @@ and the others follow. A pause that the destination requested still applies. Dea
 		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.RetrySink(), adminapi.Empty{}, func(r adminapi.RetryResult) error {
-				_, err := fmt.Fprintln(std.Out, term.Sanitize(describeRetry(&r.Sink)))
+				_, err := fmt.Fprintln(std.Out, term.Sanitize(describeRetry(&r)))
 				return err
 			}, args[0])
 		},
@@ -34,7 +34,8 @@ and the others follow. A pause that the destination requested still applies. Dea
 }
 
 // describeRetry describes what a retry started, with the state of the sink immediately before.
-func describeRetry(s *adminapi.Sink) string {
+func describeRetry(r *adminapi.RetryResult) string {
+	s := &r.Sink
 	queued := s.Waiting - s.WaitingInDigests
 	count := term.Pluralize(int(s.Retrying+queued), "delivery")
 	text := ""
@@ -47,6 +48,9 @@ func describeRetry(s *adminapi.Sink) string {
 		text = "retries " + count + " at " + formatTime(s.NextAttemptAt) + ": " + s.Reason
 	case s.State == adminapi.SinkFailed:
 		text = "retries " + count + " as soon as it works: " + s.Reason
+	case r.OnOtherNode:
+		text = "makes " + count + " due; another node attempts them in order: if the sink is down there, start a probe with " +
+			"'hubrelay sinks resume " + s.Name + "'"
 	default:
 		text = "retries " + count + " now"
 	}

@@ -22,7 +22,7 @@ type pollState struct {
 // Poll implements [retry.Sink]. It reserves capacity for as many retries as could start now.
 func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	wanted := 0
-	if due && p.state.isActive() && p.isLeader() {
+	if due && p.state.isActive() && p.IsLeader() {
 		wanted = p.opts.Concurrency
 	}
 	r := p.admission.Reserve(wanted)
@@ -81,7 +81,7 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 			err, next = errors.Join(err, sealErr), digestRetryDelay
 		}
 	}
-	if !p.state.isActive() || !p.isLeader() {
+	if !p.state.isActive() || !p.IsLeader() {
 		polling.reservation.Close(len(r.Claims), false)
 		return err
 	}
@@ -99,4 +99,5 @@ func (p *Pipeline) OnChange() {
 	}
 }
 
-func (p *Pipeline) isLeader() bool { return p.orders == nil || p.orders.isLeader() }
+// IsLeader reports whether this node may attempt deliveries. Only one node may if the sink is ordered.
+func (p *Pipeline) IsLeader() bool { return p.orders == nil || p.orders.isLeader() }

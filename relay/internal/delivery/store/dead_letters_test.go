@@ -433,3 +433,22 @@ func TestDeadLetters_LastAttemptAt(t *testing.T) {
 		}
 	}
 }
+
+// A dead letter that cannot be read is not taken for one that was dropped in the meantime.
+func TestDeadLetters_EraseAccountReportsErrors(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	letter, err := NewDeadLetter("d", NewRecord(newDelivery("d"), time.Now()), "exhausted", "", time.Now())
+	if err == nil {
+		_, _, err = s.DeadLetters.Add(t.Context(), Claim{Sink: testSink, ID: "d"}, DeadLetterLimit{}, letter)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Commands().Set(t.Context(), DeadLetterIndexKey(s.Retries.keys, testSink), "damaged", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.DeadLetters.EraseAccount(t.Context(), testSink, "a", time.Now()); err == nil {
+		t.Error("got no error")
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -136,8 +137,11 @@ func (d *DeadLetters) EraseAccount(
 		var ids []string
 		for i := range page.Letters {
 			letter, err := d.Get(ctx, sink, page.Letters[i].ID)
-			if err != nil {
-				continue // it was dropped or replayed in the meantime
+			switch {
+			case errors.Is(err, ErrNoDeadLetter): // it was dropped or replayed in the meantime
+				continue
+			case err != nil:
+				return dropped, shared, err
 			}
 			of := 0
 			for k := range letter.Notifications {
