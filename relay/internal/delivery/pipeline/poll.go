@@ -68,10 +68,10 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	}
 	next := r.NextDue
 	if !p.digestsShortened {
-		if shortenErr := o.Store.Digests.SealWithin(ctx, o.Name, o.digestWait()); shortenErr != nil {
-			err, next = errors.Join(err, shortenErr), digestRetryDelay
-		} else {
-			p.digestsShortened = true
+		shortened, sealErr := o.Store.Digests.SealWithin(ctx, o.Name, o.digestWait())
+		if p.digestsShortened = sealErr == nil; sealErr != nil {
+			err, next = errors.Join(err, sealErr), digestRetryDelay
+		} else if shortened > 0 {
 			o.Wake(o.digestWait())
 		}
 	}

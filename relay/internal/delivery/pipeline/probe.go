@@ -74,7 +74,8 @@ func (p *Pipeline) resumeAttempts(ctx context.Context) error {
 		service.Resume()
 	}
 	p.admission.Resume()
-	return p.opts.Store.Digests.SealWithin(ctx, p.opts.Name, p.opts.digestWait())
+	_, err := p.opts.Store.Digests.SealWithin(ctx, p.opts.Name, p.opts.digestWait())
+	return err
 }
 
 // ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for

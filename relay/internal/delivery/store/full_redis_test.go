@@ -33,7 +33,7 @@ func TestStore_FullRedis(t *testing.T) {
 	}{
 		{"pause a rate", func() error { return s.Rates.Cooldown(ctx, "shared", limit, time.Second) }},
 		{"end the pause of a rate", func() error { return s.Rates.EndCooldown(ctx, "shared", limit) }},
-		{"seal digests earlier", func() error { return s.Digests.SealWithin(ctx, testSink, time.Second) }},
+		{"seal digests earlier", func() error { _, err := s.Digests.SealWithin(ctx, testSink, time.Second); return err }},
 		{"resume a sink", func() error { _, err := s.States.Resume(ctx, testSink); return err }},
 		{"change a shared value", func() error {
 			_, lock, err := s.SharedStates.ForSink(testSink).Lock(ctx, "thread", time.Minute)
