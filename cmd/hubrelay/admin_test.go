@@ -84,11 +84,15 @@ func TestAgent_EndsWithItsInstance(t *testing.T) {
 	agent := func() error {
 		out, errOut, code := call(t, nil, "", "inventory", "agents", "list", "--json")
 		for line := range strings.Lines(out) {
-			var a struct{ Instance, Path, Relay string }
+			var a struct {
+				InstanceID string `json:"instance_id"`
+				Path       string `json:"path"`
+				Relay      string `json:"relay"`
+			}
 			if err := json.Unmarshal([]byte(line), &a); err != nil || a.Relay == "" {
 				t.Fatalf("%q: %v", line, err)
 			}
-			if a.Instance == "one" && a.Path == filepath.Join(dir, "srv") {
+			if a.InstanceID == "one" && a.Path == filepath.Join(dir, "srv") {
 				return nil
 			}
 		}
