@@ -18,8 +18,8 @@ import (
 // restarts it after a crash, until Close. Its methods may be called concurrently.
 //
 // If the plugin did not respond (a crash, a hang, or a failed start), the error is marked by [relay.Indeterminate]: the
-// progress is unknown, and Migrate must be called again. If the process ended during the call, Migrate repeats it in a process of its
-// own, and so do later calls for the job.
+// progress is unknown, and Migrate must be called again. If the process ended during the call, Migrate repeats it in a separate
+// process, and so do later calls for the job.
 type Driver struct {
 	*supervisor
 	inventory *serverList

@@ -197,7 +197,7 @@ func TestDriver_IsolatesMigrationsOfEndedProcess(t *testing.T) {
 	}
 }
 
-// While the common process does not run, because others make it crash, a migration runs in a process of its own.
+// While the common process does not run, because others make it crash, a migration runs in a separate process.
 func TestDriver_MigratesWhileCommonProcessIsDown(t *testing.T) {
 	t.Parallel()
 	r := configured(t, func(o *Options) { o.Backoff, o.MaxBackoff = time.Hour, time.Hour })
@@ -224,7 +224,7 @@ func TestDriver_UndeliveredIsPostponed(t *testing.T) {
 	}
 }
 
-// A migration that is called again in a process of its own knows what the first call reported.
+// A migration that is called again in a separate process knows what the first call reported.
 func TestDoneSteps(t *testing.T) {
 	t.Parallel()
 	var done doneSteps

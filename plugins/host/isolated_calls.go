@@ -12,7 +12,7 @@ import (
 // maxSuspects is the number of remembered migrations. Above it, all are forgotten, so each may end the common process once more.
 const maxSuspects = 10_000
 
-// isolatedCalls runs migrations in processes of their own if the common process ended during them. One of them may be the cause, and
+// isolatedCalls runs migrations in separate processes if the common process ended during them. One of them may be the cause, and
 // must not end the others again.
 type isolatedCalls struct {
 	mu       sync.Mutex
@@ -78,7 +78,7 @@ func (c *isolatedCalls) close() {
 	closing.Wait()
 }
 
-// migrateAlone makes a call in a process of its own.
+// migrateAlone makes a call in a separate process.
 func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	o := d.o
 	o.Log = o.Log.With("job_id", m.JobID)
@@ -91,7 +91,7 @@ func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report fun
 	}
 	defer d.isolated.unregister(own)
 	defer own.Close()
-	o.Log.Info("migration runs in a process of its own, because the common one has ended")
+	o.Log.Info("migration runs in a separate process, because the common one has ended")
 	if err = own.migrateShared(ctx, m, report); !relay.IsIndeterminate(err) && ctx.Err() == nil {
 		d.isolated.removeSuspect(m.JobID)
 	}
