@@ -77,12 +77,11 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 		done.add(p)
 		report(p)
 	})
-	if hasEnded(err) {
+	ended := hasEnded(err)
+	if ended {
 		d.isolated.addSuspect(m.JobID)
-	} else if !relay.IsPostponed(err) {
-		return err
 	}
-	if ctx.Err() != nil {
+	if !ended && !relay.IsPostponed(err) || ctx.Err() != nil {
 		return err
 	}
 	m.Done = done

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxSuspects is the number of remembered migrations. Above it, all are forgotten, so each may end the common process once more.
+// maxSuspects is the maximum number of suspects. At the maximum, the set is cleared, so each may end the common process once more.
 const maxSuspects = 10_000
 
 // isolatedCalls runs migrations in separate processes if the common process ended during them. One of them may be the cause, and
@@ -17,7 +17,7 @@ const maxSuspects = 10_000
 type isolatedCalls struct {
 	mu       sync.Mutex
 	closed   bool
-	suspects map[string]struct{} // job IDs
+	suspects map[string]struct{} // IDs of the jobs during which the common process ended
 	drivers  map[*Driver]struct{}
 }
 
@@ -47,8 +47,8 @@ func (c *isolatedCalls) removeSuspect(jobID string) {
 	delete(c.suspects, jobID)
 }
 
-// register returns false after close.
-func (c *isolatedCalls) register(d *Driver) bool {
+// addDriver returns false after close.
+func (c *isolatedCalls) addDriver(d *Driver) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -58,7 +58,7 @@ func (c *isolatedCalls) register(d *Driver) bool {
 	return true
 }
 
-func (c *isolatedCalls) unregister(d *Driver) {
+func (c *isolatedCalls) removeDriver(d *Driver) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.drivers, d)
@@ -86,10 +86,10 @@ func (d *Driver) migrateAlone(ctx context.Context, m relay.Migration, report fun
 	if err != nil {
 		return relay.Indeterminate(err)
 	}
-	if !d.isolated.register(own) {
+	if !d.isolated.addDriver(own) {
 		return relay.Indeterminate(relay.Postpone(errClosed, 0))
 	}
-	defer d.isolated.unregister(own)
+	defer d.isolated.removeDriver(own)
 	defer own.Close()
 	o.Log.Info("migration runs in a separate process, because the common one has ended")
 	if err = own.migrateShared(ctx, m, report); !relay.IsIndeterminate(err) && ctx.Err() == nil {

@@ -61,7 +61,7 @@ func (interruptedSinks) DropDeadLetters(context.Context, string, []string) (stor
 	return store.ChangeResult{Done: 5}, redisconn.WrapError("drop dead letters", io.EOF)
 }
 
-// A change that is interrupted says what it has changed before.
+// The error of an interrupted change contains the number of changed items.
 func TestChange_Interrupted(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{"deliveries/drop", "deadletters/drop"} {

@@ -118,9 +118,9 @@ func decodeQuarantined(m redis.XMessage) QuarantinedEntry {
 	return e
 }
 
-// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. It has the idempotency key of the producer, or a
-// key of its own, so a repetition after a crash in between does not store a notification of the same hub twice. It returns
-// [ErrNotQuarantined] if the entry was removed in the meantime.
+// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. The inbox entry has the idempotency key of the
+// producer, or the replay key, so a repetition after a crash in between does not store a notification of the same hub twice. The error
+// is [ErrNotQuarantined] if the entry was removed in the meantime.
 func (s *Store) ReplayQuarantined(ctx context.Context, e QuarantinedEntry, data []byte) error {
 	err := s.conn.WithReplication(ctx, Key(s.keys), func(c redisconn.Runner) error {
 		return c.XAdd(ctx, &redis.XAddArgs{

@@ -226,13 +226,12 @@ func (i *importRun) checkMovedInstances(snapshot *inventorySnapshot) error {
 			if moved == "" || moved == instance.Server || !i.hasServer(moved) {
 				continue
 			}
-			container, _, _ := strings.Cut(field, "/")
-			changed := "container"
-			if container == c.ID {
-				if snapshot.containers[c.ID].Hub == c.Hub {
-					continue
-				}
-				changed = "hub"
+			changed := "hub"
+			switch {
+			case field != InstanceField(c.ID, instance.ID):
+				changed = "container"
+			case snapshot.containers[c.ID].Hub == c.Hub:
+				continue
 			}
 			return &RejectedError{Instances: []string{field}, Reason: fmt.Sprintf(
 				"the file changes the %s of the instance %s, but a job has moved it to %s; change its server_id in the file to that server",

@@ -226,7 +226,6 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// The next import completes an interrupted import and increases the version, even if it finds nothing to change.
 // interruptImport imports a file without the last step.
 func (v *testInventory) interruptImport(f *File) {
 	v.t.Helper()
@@ -258,6 +257,7 @@ func TestSeed_UndoesInterruptedImport(t *testing.T) {
 	}
 }
 
+// The next import completes an interrupted import and increases the version, even if it finds nothing to change.
 func TestImport_CompletesInterruptedImport(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)

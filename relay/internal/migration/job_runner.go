@@ -246,8 +246,6 @@ func (j *jobRunner) driveMigration(ctx context.Context) error {
 		}
 		if relay.IsPostponed(err) {
 			postponed++
-		} else {
-			j.job.attempts++
 		}
 		if err := j.recordIndeterminate(ctx, err); err != nil {
 			return err
@@ -276,8 +274,12 @@ func (j *jobRunner) requestUndo(ctx context.Context, reason error) error {
 	return err
 }
 
-// recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo.
+// recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo. A call that the
+// driver did not get does not count.
 func (j *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
+	if !relay.IsPostponed(err) {
+		j.job.attempts++
+	}
 	j.log.Error("outcome of driver call is unknown",
 		"error", err, "attempt", j.job.attempts, "rolling_back", j.job.undo)
 	if !j.job.undo { // The reason of the rollback is more useful than a failure of the rollback itself.

@@ -2,7 +2,6 @@ package admincli
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,20 +91,13 @@ func changeLetters(
 			}
 		}
 	}
-	total, failed := changeInBatches(ctx, std, conn, c, sink, ids)
-	if failed != nil && total.Changed > 0 {
-		failed = fmt.Errorf("%w; at least %d of %d were %s before that; run the command again for the rest", failed, total.Changed,
-			len(ids), c.pastTense)
-	}
-	switch {
-	case failed != nil && total.Changed == 0:
-	case !f.IsTable(): // a script learns what was changed before an error
-		err = f.Print(std.Out, total)
-	case failed == nil:
-		_, err = fmt.Fprintln(std.Out,
+	total, err := changeInBatches(ctx, std, conn, c, sink, ids)
+	err = printChange(std, &f.Output, &total, len(ids), c.pastTense, err, func() error {
+		_, err := fmt.Fprintln(std.Out,
 			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(total.Changed, "dead letter"), sink)))
-	}
-	if err := cmp.Or(failed, err); err != nil {
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	return explainUnchangedLetters(sink, total.Unchanged, len(ids), f.all)

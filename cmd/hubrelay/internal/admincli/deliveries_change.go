@@ -72,29 +72,39 @@ func changeDeliveries(
 		return err
 	}
 	total := adminapi.NewChangeResult(0)
-	var failed error
-	for sent := 0; sent < len(ids) && failed == nil; sent += changeBatch {
+	for sent := 0; sent < len(ids) && err == nil; sent += changeBatch {
 		var result adminapi.ChangeResult
 		part := ids[sent:min(sent+changeBatch, len(ids))]
-		result, failed = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
+		result, err = callRelay(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
 		total.Add(result)
-		total.Changed += changedBefore(failed)
+		total.Changed += changedBefore(err)
 	}
-	switch {
-	case failed != nil && total.Changed == 0:
-		return failed
-	case !f.IsTable(): // a script learns what was changed before an error
-		err = f.Print(std.Out, total)
-	case failed == nil:
-		err = printChangedDeliveries(std, a, sink, &total)
-	}
-	if failed != nil {
-		return fmt.Errorf("%w; at least %d of %d were %s before that", failed, total.Changed, len(ids), a.pastTense)
-	}
+	err = printChange(std, &f.Output, &total, len(ids), a.pastTense, err, func() error {
+		return printChangedDeliveries(std, a, sink, &total)
+	})
 	if err == nil && len(total.Unchanged) > 0 {
 		err = command.ErrReported
 	}
 	return err
+}
+
+// printChange prints the result of a change of n items: in a format for programs, or with show. err is the error that ended the
+// change. Programs get what was changed before it, and the returned error contains the number.
+func printChange(
+	std term.Streams, o *command.Output, total *adminapi.ChangeResult, n int, pastTense string, err error, show func() error,
+) error {
+	if err != nil && total.Changed > 0 {
+		err = fmt.Errorf("%w; at least %d of %d were %s before that; run the command again for the rest", err, total.Changed, n, pastTense)
+	} else if err != nil {
+		return err
+	}
+	switch {
+	case !o.IsTable():
+		return errors.Join(err, o.Print(std.Out, total))
+	case err != nil:
+		return err
+	}
+	return show()
 }
 
 // changedBefore returns the number of items that a request has changed before its error.
@@ -136,7 +146,7 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedUnknown:
 		return "Redis was too slow to find it: run the command again"
 	default:
-		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID: it was delivered or dropped, or never existed; " +
-			"or it is an event of a batch or digest: use the ID in the column DELIVERY of 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
+		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID: it was delivered or dropped, or never existed. " +
+			"For an event of a batch or digest, use the ID in the column DELIVERY of 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
 	}
 }

@@ -211,21 +211,16 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 	}
 	total := adminapi.NewChangeResult(0)
 	for part := range slices.Chunk(ids, changeBatch) {
-		result, err := callRelay(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
-		if err != nil {
-			if total.Changed > 0 {
-				err = fmt.Errorf("%w; %d of %d were dropped before that; run the command again for the rest", err,
-					total.Changed, len(ids))
-			}
-			return err
+		var result adminapi.ChangeResult
+		if result, err = callRelay(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part}); err != nil {
+			break
 		}
 		total.Add(result)
 	}
-	if !f.IsTable() {
-		err = f.Print(std.Out, total)
-	} else {
-		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Changed, "entry"))
-	}
+	err = printChange(std, &f.Output, &total, len(ids), "dropped", err, func() error {
+		_, err := fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Changed, "entry"))
+		return err
+	})
 	if err == nil && len(total.Unchanged) > 0 && !f.all {
 		return fmt.Errorf("not in the quarantine: %d of %d IDs; 'hubrelay quarantine list' shows all entries",
 			len(total.Unchanged), len(ids))

@@ -52,7 +52,7 @@ With an API key, the command uses the public API. Without one, or with --admin o
 			if err != nil {
 				return err
 			}
-			return printJob(std, &output, &j, &j)
+			return printJob(std, &output, &j)
 		},
 	}
 	registerBoth(cmd, std, &r, &admin, func(cmd *cobra.Command, _ []string) bool { return usesAdmin(cmd) })
@@ -103,7 +103,7 @@ uses the public API, so it needs an API key.`,
 	return cmd
 }
 
-// registerBoth registers the flags of both APIs, and checks those of the one that the command uses.
+// registerBoth registers the flags of both APIs. The command checks only the flags of the API that it uses.
 func registerBoth(
 	cmd *cobra.Command, std term.Streams, r *relayFlags, admin *admincli.JobsReader,
 	usesAdmin func(cmd *cobra.Command, args []string) bool,
@@ -130,8 +130,10 @@ func showJobOfAdmin(
 		return err
 	case err != nil:
 		return fmt.Errorf("%w; or use the public API: set HUBRELAY_KEY or --key", err)
+	case !o.IsTable():
+		return o.Print(std.Out, j)
 	}
-	return printJob(std, o, &j.Job, &j)
+	return printJob(std, o, &j.Job)
 }
 
 func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
@@ -154,10 +156,9 @@ func printJobIDs(std term.Streams, o *command.Output, ids []string) error {
 	return list.Close()
 }
 
-// printJob prints a job. response is the complete response, for programs.
-func printJob(std term.Streams, o *command.Output, j *relay.Job, response any) error {
+func printJob(std term.Streams, o *command.Output, j *relay.Job) error {
 	if !o.IsTable() {
-		return o.Print(std.Out, response)
+		return o.Print(std.Out, j)
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	part := func(name, value string) {

@@ -98,7 +98,7 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 		return err
 	}
 	if !o.IsTable() {
-		if err := printJob(std, o, &j, &j); err != nil {
+		if err := printJob(std, o, &j); err != nil {
 			return err
 		}
 	}

@@ -114,8 +114,8 @@ func (d *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 	return AddedToDigest{Done: true, SealAfter: time.Duration(reply[0]) * time.Millisecond, IsNew: reply[1] == 1}, nil
 }
 
-// SealWithin makes the open digests of a sink due after a wait at the latest. It returns the number of those that are due earlier than
-// before.
+// SealWithin makes the open digests of a sink due after a wait at the latest. It returns the number of digests whose
+// time it has changed.
 func (d *Digests) SealWithin(ctx context.Context, sink string, wait time.Duration) (shortened int, err error) {
 	shortened, err = sealWithinScript.Run(ctx, d.client, []string{DigestsKey(d.keys, sink)}, wait.Milliseconds()).Int()
 	return shortened, redisconn.WrapError("seal digests earlier", err)
