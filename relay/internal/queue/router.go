@@ -18,6 +18,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
 // The metadata keys of a queue's messages.
@@ -38,8 +39,9 @@ const (
 type Handler interface {
 	// Name is the name of the sink, which is also the topic of its queue.
 	Name() string
-	// Handle returns nil to remove d from the queue. After an error, d is delivered again.
-	Handle(ctx context.Context, d relay.Delivery) error
+	// Handle returns nil to remove d from the queue. After an error, d is delivered again. stored reports that Redis contains d
+	// elsewhere now, for example as a retry. Otherwise, d needs no further attempt.
+	Handle(ctx context.Context, d relay.Delivery) (stored bool, err error)
 	// WaitEnabled blocks until the sink accepts deliveries. The channel is closed when it stops to accept them.
 	WaitEnabled(ctx context.Context) (<-chan struct{}, error)
 }
@@ -142,8 +144,11 @@ func (r *Router) runOnce(ctx context.Context, disabled <-chan struct{}) error {
 }
 
 func (r *Router) consumeMessage(m *message.Message, disabled <-chan struct{}) error {
-	err := r.o.Handler.Handle(m.Context(), newDelivery(m))
+	stored, err := r.o.Handler.Handle(m.Context(), newDelivery(m))
 	if err == nil {
+		if stored {
+			subscriber.MarkStored(m)
+		}
 		return nil
 	}
 	select {

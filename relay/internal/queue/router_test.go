@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strings"
 	"sync"
 	"testing"
@@ -23,7 +24,8 @@ import (
 
 // fakeHandler is a sink that a test enables and disables.
 type fakeHandler struct {
-	name string
+	name   string
+	stores bool // deliveries are stored elsewhere
 
 	mu       sync.Mutex
 	handle   func(context.Context, relay.Delivery) error
@@ -40,12 +42,12 @@ func newHandler(name string, handle func(context.Context, relay.Delivery) error)
 
 func (h *fakeHandler) Name() string { return h.name }
 
-func (h *fakeHandler) Handle(ctx context.Context, d relay.Delivery) error {
+func (h *fakeHandler) Handle(ctx context.Context, d relay.Delivery) (stored bool, err error) {
 	h.mu.Lock()
 	h.received = append(h.received, d)
 	handle := h.handle
 	h.mu.Unlock()
-	return handle(ctx, d)
+	return h.stores, handle(ctx, d)
 }
 
 func (h *fakeHandler) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
@@ -202,6 +204,22 @@ func TestRouter_RedeliversAfterErrorAndPanic(t *testing.T) {
 	testkit.WaitForValue(t, "all entries to be acked", 0, func() int64 { return r.queueLength() })
 	if n := h.count(); n != 9 {
 		t.Errorf("got %d calls of Handle, want 9", n)
+	}
+}
+
+// After a failover, Redis may lack what the handler stored. See subscriber.MarkStored.
+func TestRouter_MarksStoredDeliveries(t *testing.T) {
+	t.Parallel()
+	for _, stores := range []bool{false, true} {
+		r := &Router{o: RouterOptions{Handler: &fakeHandler{handle: succeed, stores: stores}}}
+		m, marked := message.NewMessage("id-1", nil), message.NewMessage("id-1", nil)
+		subscriber.MarkStored(marked)
+		if err := r.consumeMessage(m, nil); err != nil {
+			t.Fatal(err)
+		}
+		if got := maps.Equal(m.Metadata, marked.Metadata); got != stores {
+			t.Errorf("the message is marked as stored: %t, want %t", got, stores)
+		}
 	}
 }
 

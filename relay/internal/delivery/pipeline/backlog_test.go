@@ -37,7 +37,7 @@ func largeDelivery(id string) relay.Delivery {
 func handleLarge(t *testing.T, p *Pipeline, n int) {
 	t.Helper()
 	for i := range n {
-		if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+		if err := handleDelivery(t.Context(), p, largeDelivery(fmt.Sprint("d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -58,7 +58,7 @@ func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 			}
 			e.retries(p)
 			done := make(chan error, 1)
-			go func() { done <- p.Handle(t.Context(), largeDelivery("d3")) }()
+			go func() { done <- handleDelivery(t.Context(), p, largeDelivery("d3")) }()
 			e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d0"})
 			if err := e.store.States.SignalChange(t.Context()); err != nil {
 				t.Fatal(err)
@@ -118,7 +118,7 @@ func TestBacklog_BatchesDoNotFillIt(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { batching(10*time.Millisecond, 5)(o); o.BacklogBytes = 100_000 })
 	e.retries(p)
 	for i := range 20 {
-		if err := p.Handle(t.Context(), largeDelivery(fmt.Sprint("d", i))); err != nil {
+		if err := handleDelivery(t.Context(), p, largeDelivery(fmt.Sprint("d", i))); err != nil {
 			t.Fatal(err)
 		}
 		if p.IsBacklogFull() {
@@ -141,7 +141,7 @@ func TestBacklog_KnownToAllNodes(t *testing.T) {
 			e.retries(p)
 			testkit.WaitFor(t, "full", p.admission.IsFull)
 			done := make(chan error, 1)
-			go func() { done <- p.Handle(t.Context(), largeDelivery("d3")) }()
+			go func() { done <- handleDelivery(t.Context(), p, largeDelivery("d3")) }()
 			if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 				t.Fatal(err)
 			}
@@ -281,7 +281,7 @@ func TestBacklog_LimitsDeadLetters(t *testing.T) {
 	reject := &fakeSink{answer: answers(relay.Permanent(errFar))}
 	p := e.pipeline(reject, func(o *Options) { o.Backlog, o.Observer = 3, obs })
 	for i := range 5 {
-		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint("d", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -315,7 +315,7 @@ func TestBacklog_LoweredLimitOfDeadLetters(t *testing.T) {
 	}
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) { o.Backlog = 2 })
 	for i, want := range []int{16, 7, 2, 2} {
-		if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint("d", i))); err != nil {
 			t.Fatal(err)
 		}
 		if got := len(e.deadLetters()); got != want {

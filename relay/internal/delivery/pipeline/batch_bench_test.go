@@ -39,7 +39,7 @@ func BenchmarkBatch(b *testing.B) {
 	for range p.opts.Batch.HandlerConcurrency(p.opts.Concurrency) {
 		lanes.Go(func() {
 			for i := range next {
-				if err := p.Handle(b.Context(), event(i, "a.b", "h1")); err != nil {
+				if err := handleDelivery(b.Context(), p, event(i, "a.b", "h1")); err != nil {
 					b.Error(err)
 				}
 			}

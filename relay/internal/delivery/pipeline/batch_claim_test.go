@@ -30,7 +30,7 @@ func TestBatch_InterruptedFirstAttempt(t *testing.T) {
 			defer end()
 			var wg sync.WaitGroup
 			for i := range 5 {
-				wg.Go(func() { _ = before.Handle(ctx, event(i, "a.b", "h1")) })
+				wg.Go(func() { _ = handleDelivery(ctx, before, event(i, "a.b", "h1")) })
 			}
 			<-began
 			if name == "ended" {

@@ -29,7 +29,7 @@ func bring(t *testing.T, p *Pipeline, from, n int) *sync.WaitGroup {
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			if err := p.Handle(t.Context(), event(from+i, "a.b", "h1")); err != nil {
+			if err := handleDelivery(t.Context(), p, event(from+i, "a.b", "h1")); err != nil {
 				t.Errorf("%d: %v", from+i, err)
 			}
 		})
@@ -265,7 +265,7 @@ func testSplitByAccount(t *testing.T, status, wholeAttempts int) {
 		wg.Go(func() {
 			d := event(i, "a.b", "h1")
 			d.Notifications[0].Account = []string{"bad", "good", "other"}[i%3]
-			if err := p.Handle(t.Context(), d); err != nil {
+			if err := handleDelivery(t.Context(), p, d); err != nil {
 				t.Error(err)
 			}
 		})
@@ -307,7 +307,7 @@ func TestBatch_ByAccount(t *testing.T) {
 		wg.Go(func() {
 			d := event(i, "a.b", "h1")
 			d.Notifications[0].Account = fmt.Sprint("account-", i%4)
-			if err := p.Handle(t.Context(), d); err != nil {
+			if err := handleDelivery(t.Context(), p, d); err != nil {
 				t.Error(err)
 			}
 		})
@@ -439,7 +439,7 @@ func TestBatch_WaitsForDestination(t *testing.T) {
 	testkit.WaitForValue(t, "five wait", 5, func() int { return batchedWaiting(p) })
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
-	go func() { left <- p.Handle(ctx, event(99, "a.b", "h1")) }()
+	go func() { left <- handleDelivery(ctx, p, event(99, "a.b", "h1")) }()
 	testkit.WaitForValue(t, "another waits", 6, func() int { return batchedWaiting(p) })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
@@ -464,7 +464,7 @@ func TestBatch_ReleasedOnStop(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 5 {
 		wg.Go(func() {
-			if err := p.Handle(t.Context(), event(i, "a.b", "h1")); !errors.Is(err, context.Canceled) {
+			if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); !errors.Is(err, context.Canceled) {
 				t.Errorf("Handle = %v", err)
 			}
 		})

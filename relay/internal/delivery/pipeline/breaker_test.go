@@ -35,7 +35,7 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	})
 	e.retries(p)
 	for i := range admission.FailureThreshold - 1 {
-		if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint("a", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
-			if err := p.Handle(t.Context(), delivery(fmt.Sprint("b", i))); err != nil {
+			if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint("b", i))); err != nil {
 				t.Error(err)
 			}
 		})
@@ -84,7 +84,7 @@ func feed(t *testing.T, p *Pipeline, list []relay.Delivery) {
 		for range 4 {
 			wg.Go(func() {
 				for d := range queue {
-					if err := p.Handle(ctx, d); err != nil {
+					if err := handleDelivery(ctx, p, d); err != nil {
 						t.Errorf("%s: %v", d.ID, err)
 					}
 				}
@@ -246,7 +246,7 @@ func TestBreaker_BatchesWait(t *testing.T) {
 		handle := func(ctx context.Context, i int) error {
 			d := event(i, "a.b", "h1")
 			d.Notifications[0].Account = "acme"
-			return p.Handle(ctx, d)
+			return handleDelivery(ctx, p, d)
 		}
 		for i := range admission.FailureThreshold {
 			if err := handle(t.Context(), i); err != nil {
@@ -310,12 +310,12 @@ func TestBreaker_WaitEnds(t *testing.T) {
 			})
 			stop := e.retries(p)
 			for i := range admission.FailureThreshold {
-				if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
+				if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint("a", i))); err != nil {
 					t.Fatal(err)
 				}
 			}
 			done := make(chan error, 1)
-			go func() { done <- p.Handle(t.Context(), delivery("held")) }()
+			go func() { done <- handleDelivery(t.Context(), p, delivery("held")) }()
 			c.end(e, p, stop)
 			if err := <-done; !errors.Is(err, c.want) || sink.attempts("held") != 0 {
 				t.Errorf("Handle = %v after %d attempts, want %v after none", err, sink.attempts("held"), c.want)
@@ -331,7 +331,7 @@ func TestBreaker_IgnoresPostponedDeliveries(t *testing.T) {
 	sink := &fakeSink{answer: answers(relay.Postpone(errors.New("the plugin is not running"), time.Hour))}
 	p := e.pipeline(sink, nil)
 	for i := range 2 * admission.FailureThreshold {
-		if err := p.Handle(t.Context(), delivery(strconv.Itoa(i))); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery(strconv.Itoa(i))); err != nil {
 			t.Fatal(err)
 		}
 	}

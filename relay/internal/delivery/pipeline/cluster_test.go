@@ -69,7 +69,7 @@ func TestDigest_Cluster(t *testing.T) {
 		o.Rate = perSec(1000)
 	})
 	for i := range 3 {
-		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+		if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +98,7 @@ func TestDigest_Cluster(t *testing.T) {
 	if d := sink.deliveries()[3]; d.Digest == nil || d.Digest.Count != 3 || len(d.Notifications) != 1 {
 		t.Errorf("%+v", d.Digest)
 	}
-	if err := p.Handle(t.Context(), event(9, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(9, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.store.Forget(t.Context(), "s", true); err != nil {

@@ -50,7 +50,7 @@ func TestPipeline_SinkIsUnavailable(t *testing.T) {
 	run := <-runs
 
 	sink.report(0)
-	if err := p.Handle(t.Context(), delivery("waits")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), p, delivery("waits")); !errors.Is(err, ErrDisabled) {
 		t.Errorf("Handle = %v, want ErrDisabled", err)
 	}
 	<-stops
@@ -69,7 +69,7 @@ func TestPipeline_SinkIsUnavailable(t *testing.T) {
 	if _, err := p.WaitEnabled(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := p.Handle(t.Context(), delivery("delivered")); err != nil || sink.attempts("delivered") != 1 {
+	if err := handleDelivery(t.Context(), p, delivery("delivered")); err != nil || sink.attempts("delivered") != 1 {
 		t.Errorf("Handle = %v after %d attempts, want one", err, sink.attempts("delivered"))
 	}
 	end()
@@ -91,7 +91,7 @@ func TestPipeline_SinkLimitsConcurrency(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Concurrency, o.Timeout = 3, time.Hour })
 	errs := make(chan error, 4)
 	for i := range 4 {
-		go func() { errs <- p.Handle(t.Context(), delivery(strconv.Itoa(i))) }()
+		go func() { errs <- handleDelivery(t.Context(), p, delivery(strconv.Itoa(i))) }()
 	}
 	waitFor := func(attempts, waiting int) {
 		t.Helper()

@@ -30,7 +30,7 @@ func TestCooldown_WholeSink(t *testing.T) {
 			}}
 			p := e.pipeline(sink, func(o *Options) { o.Rate = rate })
 			e.retries(p)
-			if err := p.Handle(t.Context(), delivery("d0")); err != nil {
+			if err := handleDelivery(t.Context(), p, delivery("d0")); err != nil {
 				t.Fatal(err)
 			}
 			isThrottled := !p.DestinationHold().ThrottledUntil.IsZero()
@@ -57,7 +57,7 @@ func TestCooldown_AllNodesWithoutRate(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))}, nil)
-	if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), one, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	other := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
@@ -89,14 +89,14 @@ func TestCooldown_AllNodes(t *testing.T) {
 		&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Hour))},
 		limited,
 	)
-	if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), one, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	sink := &fakeSink{answer: answers(nil)}
 	other := e.pipeline(sink, limited)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- other.Handle(ctx, delivery("d2")) }()
+	go func() { done <- handleDelivery(ctx, other, delivery("d2")) }()
 	testkit.WaitFor(t, "the node knows the cooldown", func() bool { return !other.DestinationHold().ThrottledUntil.IsZero() })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || sink.attempts("") != 0 {
@@ -113,7 +113,7 @@ func TestCooldown_EndsWithResume(t *testing.T) {
 			e := newEnv(t)
 			limited := func(o *Options) { o.Rate = rate }
 			one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Hour), nil)}, limited)
-			if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+			if err := handleDelivery(t.Context(), one, delivery("d1")); err != nil {
 				t.Fatal(err)
 			}
 			sink := &fakeSink{answer: answers(nil)}
@@ -166,7 +166,7 @@ func TestCooldown_PollBeforeResume(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := p.Handle(t.Context(), delivery("d1")); err != nil || !isThrottled() {
+		if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil || !isThrottled() {
 			t.Fatalf("the sink is not throttled (%v)", err)
 		}
 		poll(func() {})
@@ -185,7 +185,7 @@ func TestCooldown_PollReadsOldCooldown(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Hour))}, nil)
-	if err := errors.Join(p.Refresh(t.Context()), p.Handle(t.Context(), delivery("d1"))); err != nil {
+	if err := errors.Join(p.Refresh(t.Context()), handleDelivery(t.Context(), p, delivery("d1"))); err != nil {
 		t.Fatal(err)
 	}
 	poll := func() (store.PollRequest, store.PollResult) {
@@ -212,7 +212,7 @@ func TestCooldown_DigestsEndWithResume(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.DigestOverRate = perSec(10), 1, true })
 	e.retries(p)
 	for i := range 2 {
-		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+		if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,7 +21,7 @@ func (e *env) addDeadLetters(t *testing.T, ids ...string) {
 	t.Helper()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, nil)
 	for _, id := range ids {
-		if err := p.Handle(t.Context(), delivery(id)); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery(id)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -188,7 +188,7 @@ func TestDeadLetters_ReplayKeepsSealedAndSkipsUnreadable(t *testing.T) {
 	d := delivery("b1")
 	d.Notifications = append(d.Notifications, delivery("x").Notifications...)
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, nil)
-	if err := p.Handle(ctx, d); err != nil {
+	if err := handleDelivery(ctx, p, d); err != nil {
 		t.Fatal(err)
 	}
 	e.write(t, "bad", "", "")

@@ -27,7 +27,7 @@ func TestDigest_WhenLimited(t *testing.T) {
 	var wg sync.WaitGroup
 	for i := range 30 {
 		wg.Go(func() {
-			if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -71,7 +71,7 @@ func TestDigest_WhenLimited_Burst(t *testing.T) {
 		t.Errorf("%d messages for a burst of 30", n)
 	}
 	testkit.WaitForValue(t, "nothing waits", 0, func() int { return len(e.left()) })
-	if err := p.Handle(t.Context(), delivery("late")); err != nil || sink.attempts("late") != 1 {
+	if err := handleDelivery(t.Context(), p, delivery("late")); err != nil || sink.attempts("late") != 1 {
 		t.Errorf("%v after %d attempts", err, sink.attempts("late"))
 	}
 }
@@ -83,7 +83,7 @@ func TestDigest_WhenLimited_AfterDueDelivery(t *testing.T) {
 	e.scheduleDue(1)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.DigestOverRate = perSec(100), true })
-	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	if n := e.digestedCount(); n != 1 || sink.attempts("") != 0 {
@@ -99,7 +99,7 @@ func TestDigest_PausedSink(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, gathering(time.Hour, 20))
 	e.retries(p)
-	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
@@ -108,7 +108,7 @@ func TestDigest_PausedSink(t *testing.T) {
 	if err := p.Refresh(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), p, event(1, "a.b", "h1")); !errors.Is(err, ErrDisabled) {
 		t.Errorf("Handle = %v", err)
 	}
 	e.due()
@@ -146,7 +146,7 @@ func TestDigest_StaysOpenWhileDestinationFails(t *testing.T) {
 				hold(t, p)
 				e.retries(p)
 				for i := range 3 {
-					if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+					if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 						t.Fatal(err)
 					}
 					e.due()
@@ -171,7 +171,7 @@ func TestDigest_FullRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	d := event(0, "a.b", "h1")
-	if err := p.Handle(t.Context(), d); err != nil || sink.attempts(d.ID) != 1 {
+	if err := handleDelivery(t.Context(), p, d); err != nil || sink.attempts(d.ID) != 1 {
 		t.Errorf("%v after %d attempts", err, sink.attempts(d.ID))
 	}
 }
@@ -188,11 +188,11 @@ func TestDigest_FullRedis_Paused(t *testing.T) {
 	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	second := make(chan error)
-	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
+	go func() { second <- handleDelivery(t.Context(), p, event(1, "a.b", "h1")) }()
 	testkit.WaitForValue(t, "the second waits", 1, func() int {
 		return p.admission.Waiting()
 	})

@@ -66,7 +66,7 @@ func (e *env) due() {
 func (e *env) sealDigest(p *Pipeline, n int) {
 	e.t.Helper()
 	for i := range n {
-		if err := p.Handle(e.t.Context(), event(i, "a.b", "h1")); err != nil {
+		if err := handleDelivery(e.t.Context(), p, event(i, "a.b", "h1")); err != nil {
 			e.t.Fatal(err)
 		}
 	}
@@ -108,7 +108,7 @@ func TestDigest_TwoNodes(t *testing.T) {
 			topic = "billing.failed"
 		}
 		// The earliest one arrives neither first nor last.
-		if err := nodes[i%2].Handle(t.Context(), event((i+30)%57, topic, "h1")); err != nil {
+		if err := handleDelivery(t.Context(), nodes[i%2], event((i+30)%57, topic, "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,7 +180,7 @@ func TestDigestGroup(t *testing.T) {
 	}
 	events[6].Notifications[0].Account = "acme"
 	for _, d := range events {
-		if err := p.Handle(t.Context(), d); err != nil {
+		if err := handleDelivery(t.Context(), p, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -210,7 +210,7 @@ func TestDigest_CountsOnce(t *testing.T) {
 	other := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 2))
 	for _, node := range []*Pipeline{p, other, p} {
 		for i := range 5 {
-			if err := node.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			if err := handleDelivery(t.Context(), node, event(i, "a.b", "h1")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -261,7 +261,7 @@ func TestDigest_MaxBytes(t *testing.T) {
 	for i := range 20 {
 		d := event(i, "a.b", "h1")
 		d.Notifications[0].Data = fmt.Appendf(nil, `{"context":{},"s":%q}`, big)
-		if err := p.Handle(t.Context(), d); err != nil {
+		if err := handleDelivery(t.Context(), p, d); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -278,12 +278,12 @@ func TestDigest_ShorterWait(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	if err := e.pipeline(sink, gathering(time.Hour, 20)).Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), e.pipeline(sink, gathering(time.Hour, 20)), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	p := e.pipeline(sink, gathering(100*time.Millisecond, 20))
 	e.retries(p)
-	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(1, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitForValue(t, "delivered", 1, func() int { return len(sink.deliveries()) })
@@ -305,7 +305,7 @@ func TestDigest_ReloadShortensOpenDigests(t *testing.T) {
 			sink := &fakeSink{answer: answers(nil)}
 			p := e.pipeline(sink, gathering(24*time.Hour, 20))
 			for i := range 2 {
-				if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+				if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -325,7 +325,7 @@ func TestDigest_LimitedByBacklog(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20, ByHub)(o); o.Backlog = 2 })
 	for i := range 6 {
-		if err := p.Handle(t.Context(), event(i, "a.b", fmt.Sprint("h", i%3))); err != nil {
+		if err := handleDelivery(t.Context(), p, event(i, "a.b", fmt.Sprint("h", i%3))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -353,7 +353,7 @@ func TestDigest_LimitsBytesOfAllDigests(t *testing.T) {
 			for i := range 2 * hubs {
 				d := event(i, "a.b", fmt.Sprint("h", i%hubs))
 				d.Notifications[0].Data = fmt.Appendf(nil, `{"context":{},"s":%q}`, strings.Repeat("x", 100_000))
-				if err := p.Handle(t.Context(), d); err != nil {
+				if err := handleDelivery(t.Context(), p, d); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -381,7 +381,7 @@ func TestDigest_LimitsMemoryOfIDs(t *testing.T) {
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { gathering(time.Hour, 1)(o); o.BacklogBytes = 64 << 10 })
 	const count = 1000
 	for i := range count {
-		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+		if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -397,7 +397,7 @@ func TestDigest_LimitsMemoryOfIDs(t *testing.T) {
 		t.Errorf("got %d in the digest with %d bytes", n, before)
 	}
 	for i := range 10 { // each topic has its own count
-		if err := p.Handle(t.Context(), event(count+i, fmt.Sprint("topic.", i), "h1")); err != nil {
+		if err := handleDelivery(t.Context(), p, event(count+i, fmt.Sprint("topic.", i), "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -439,7 +439,7 @@ func TestDigest_SealedIsUnchanged(t *testing.T) {
 		o.Schedule.MaxAttempts = 4
 	})
 	for i := range 3 {
-		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+		if err := handleDelivery(t.Context(), p, event(i, "a.b", "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -452,7 +452,7 @@ func TestDigest_SealedIsUnchanged(t *testing.T) {
 		t.Errorf("%+v, %v", c, err)
 	}
 	// Later notifications belong to another digest.
-	if err := p.Handle(t.Context(), event(7, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(7, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	if got, err := e.replayDeadLetters(store.ReplayOptions{}, first.ID); err != nil ||
@@ -482,7 +482,7 @@ func TestDigest_OneNotification(t *testing.T) {
 	sink := &fakeSink{answer: answers(relay.Permanent(errFar), nil)}
 	p := e.pipeline(sink, gathering(time.Millisecond, 20))
 	e.retries(p)
-	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), p, event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitForValue(t, "a dead letter", 1, func() int { return len(e.deadLetters()) })
@@ -504,7 +504,7 @@ func TestForget_Digests(t *testing.T) {
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 20, ByHub))
 	for i := range 4 {
-		if err := p.Handle(t.Context(), event(i, "a.b", fmt.Sprint("h", i))); err != nil {
+		if err := handleDelivery(t.Context(), p, event(i, "a.b", fmt.Sprint("h", i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -527,7 +527,7 @@ func TestDigest_SealedByOtherNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	gone := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(10*time.Millisecond, 20))
-	if err := gone.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+	if err := handleDelivery(t.Context(), gone, event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
 	sink := &fakeSink{answer: answers(nil)}

@@ -41,17 +41,17 @@ func TestDisableAfter(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	first := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
-	if err := first.Handle(t.Context(), delivery("d1")); err != nil || !e.remembersFailure() {
+	if err := handleDelivery(t.Context(), first, delivery("d1")); err != nil || !e.remembersFailure() {
 		t.Fatalf("Handle = %v, remembered %v", err, e.remembersFailure())
 	}
 	e.failingFor(119 * time.Hour)
 	second := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
-	if err := second.Handle(t.Context(), delivery("d2")); err != nil {
+	if err := handleDelivery(t.Context(), second, delivery("d2")); err != nil {
 		t.Fatal("disabled too early: ", err)
 	}
 	e.failingFor(121 * time.Hour)
 	third := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
-	if err := third.Handle(t.Context(), delivery("d3")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), third, delivery("d3")); !errors.Is(err, ErrDisabled) {
 		t.Fatalf("Handle = %v, want ErrDisabled", err)
 	}
 	if n := e.scheduledCount(); n != 2 || len(e.deadLetters()) != 0 {
@@ -68,7 +68,7 @@ func TestDisableAfter(t *testing.T) {
 		t.Fatal(err)
 	}
 	fourth := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
-	if err := fourth.Handle(t.Context(), delivery("d4")); err != nil {
+	if err := handleDelivery(t.Context(), fourth, delivery("d4")); err != nil {
 		t.Error("disabled again at once: ", err)
 	}
 }
@@ -78,7 +78,7 @@ func TestDisableAfter_OtherConfiguration(t *testing.T) {
 	e := newEnv(t)
 	e.failingFor(200 * time.Hour)
 	p := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
-	if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); !errors.Is(err, ErrDisabled) {
 		t.Fatalf("Handle = %v, want ErrDisabled", err)
 	}
 	changed := e.pipeline(&fakeSink{answer: answers(errFar)}, func(o *Options) { week(o); o.Fingerprint = "v2" })
@@ -102,7 +102,7 @@ func TestDisableAfter_WhatEndsFailures(t *testing.T) {
 			e := newEnv(t)
 			p := e.pipeline(&fakeSink{answer: answers(errFar, c.answer)}, week)
 			for _, id := range []string{"d1", "d2"} {
-				if err := p.Handle(t.Context(), delivery(id)); err != nil {
+				if err := handleDelivery(t.Context(), p, delivery(id)); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -120,12 +120,12 @@ func TestDisableAfter_WhatIsNoFailure(t *testing.T) {
 	rejecting := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, week)
 	unlimited := e.pipeline(&fakeSink{answer: answers(errFar)}, func(o *Options) { week(o); o.DisableAfter = 0 })
 	for _, p := range []*Pipeline{rejecting, unlimited} {
-		if err := p.Handle(t.Context(), delivery("d1")); err != nil || e.remembersFailure() {
+		if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil || e.remembersFailure() {
 			t.Errorf("Handle = %v, remembered %v", err, e.remembersFailure())
 		}
 	}
 	e.failingFor(10000 * time.Hour)
-	if err := unlimited.Handle(t.Context(), delivery("d2")); err != nil {
+	if err := handleDelivery(t.Context(), unlimited, delivery("d2")); err != nil {
 		t.Errorf("Handle = %v", err)
 	}
 }
@@ -146,7 +146,7 @@ func TestDisableAfter_SuccessOnOtherNode(t *testing.T) {
 		p := e.pipeline(&fakeSink{answer: answers(nil)}, week)
 		e.retries(p)
 		testkit.WaitFor(t, "forgotten", func() bool {
-			if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+			if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 				t.Fatal(err)
 			}
 			return !e.remembersFailure()

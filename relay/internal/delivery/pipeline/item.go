@@ -47,6 +47,8 @@ type Item struct {
 	StartedAt time.Time
 	Duration  time.Duration
 	Status    int
+	// IsDelivered is set after a successful attempt.
+	IsDelivered bool
 }
 
 // isReplayed reports whether the item is a claimed notification that was never attempted. Replays of the log schedule

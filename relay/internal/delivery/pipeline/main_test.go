@@ -221,6 +221,12 @@ func (e *env) node(pipelines ...*Pipeline) (n *testNode, stop func()) {
 	return n, stop
 }
 
+// handleDelivery passes a fresh delivery to a pipeline.
+func handleDelivery(ctx context.Context, p *Pipeline, d relay.Delivery) error {
+	_, err := p.Handle(ctx, d)
+	return err
+}
+
 func delivery(id string) relay.Delivery {
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
 		ID: id, Topic: "container.error", Hub: "h1", Account: "a1", Cursor: "5-1",

@@ -58,7 +58,7 @@ func TestMakeDue(t *testing.T) {
 			e.scheduleDue(1)
 			e.retries(p)
 			for i := range 3 {
-				if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
+				if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint("d", i))); err != nil {
 					t.Fatal(err)
 				}
 			}

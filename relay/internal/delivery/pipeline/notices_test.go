@@ -92,7 +92,7 @@ func TestNotices_DisabledAndRecovered(t *testing.T) {
 		})
 	}
 	for _, p := range []*Pipeline{gone("v1"), gone("v1")} {
-		if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+		if err := handleDelivery(t.Context(), p, delivery("d1")); !errors.Is(err, ErrDisabled) {
 			t.Fatal(err)
 		}
 	}
@@ -216,7 +216,7 @@ func TestDeadLetterNotices_Coalesced(t *testing.T) {
 	}
 	kill := func(n int) {
 		for range n {
-			if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+			if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -256,7 +256,7 @@ func TestDeadLetterNotices_NotAboutNotices(t *testing.T) {
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, reject)
 	notice := delivery("d1")
 	notice.Notifications[0].Topic = relay.TopicSinkDisabled
-	if err := p.Handle(t.Context(), notice); err != nil {
+	if err := handleDelivery(t.Context(), p, notice); err != nil {
 		t.Fatal(err)
 	}
 	if got := append(e.noticesFor("s"), e.noticesFor("watch")...); len(got) != 0 {
@@ -265,7 +265,7 @@ func TestDeadLetterNotices_NotAboutNotices(t *testing.T) {
 	// There is one about other notifications, also if a digest contains both.
 	both := delivery("d2")
 	both.Notifications = append(notice.Notifications, both.Notifications...)
-	if err := p.Handle(t.Context(), both); err != nil {
+	if err := handleDelivery(t.Context(), p, both); err != nil {
 		t.Fatal(err)
 	}
 	if len(e.noticesFor("s")) != 1 || len(e.noticesFor("watch")) != 0 {

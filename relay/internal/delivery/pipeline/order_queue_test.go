@@ -80,7 +80,7 @@ func (q *queue) feed(ctx context.Context, p *Pipeline) error {
 		keys.Go(func() {
 			for ctx.Err() == nil {
 				d, ok := q.first(hub)
-				if ok && p.Handle(ctx, d) == nil {
+				if ok && handleDelivery(ctx, p, d) == nil {
 					q.ack(hub)
 					continue
 				}

@@ -30,7 +30,7 @@ func TestOrder_ReplayDeadLetters(t *testing.T) {
 	})
 	before := e.pipeline(sink, nil) // the dead letters of hub2 are from before the ordering
 	for i := range each {
-		if err := before.Handle(t.Context(), ofHub("hub2", i)); err != nil {
+		if err := handleDelivery(t.Context(), before, ofHub("hub2", i)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -199,7 +199,7 @@ func TestOrder_LostLeaseAbortsAttempts(t *testing.T) {
 	if n := e.scheduledCount(); n != 1 || q.length() != 1 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d scheduled, %d queued, dead %v", n, q.length(), e.deadLetters())
 	}
-	if err := p.Handle(t.Context(), ofHub("hub0", 0)); !errors.Is(err, errNotLeader) {
+	if err := handleDelivery(t.Context(), p, ofHub("hub0", 0)); !errors.Is(err, errNotLeader) {
 		t.Errorf("without the lease: %v", err)
 	}
 	l := e.poll(1, time.Minute)
@@ -270,13 +270,13 @@ func TestOrder_HeldDeliveriesTakeNoMemory(t *testing.T) {
 	p := e.pipeline(sink, ordered(store.OrderingHub))
 	q := newQueue(1, 0)
 	e.lead(p, q)
-	testkit.WaitFor(t, "it leads", func() bool { return p.Handle(t.Context(), ofHub("hub0", 0)) == nil })
+	testkit.WaitFor(t, "it leads", func() bool { return handleDelivery(t.Context(), p, ofHub("hub0", 0)) == nil })
 	before := heap()
 	if err := e.flood(n); err != nil {
 		t.Fatal(err)
 	}
 	for i := n; i < n+1000; i++ { // and some through Handle
-		if err := p.Handle(t.Context(), ofHub("hub0", i)); err != nil {
+		if err := handleDelivery(t.Context(), p, ofHub("hub0", i)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -115,14 +115,15 @@ func (p *Pipeline) build() Handler {
 }
 
 // Handle makes the first attempt of a fresh delivery, or adds it to a digest or batch. On nil, nothing is left to do in
-// the queue: it was delivered, added, scheduled for a retry, or is a dead letter. After an error, d must be delivered
-// again. Handle blocks while the concurrency limit or rate limit is reached, the destination fails or asked for a
-// pause, the retry queue is full, or Redis is unreachable. The end of ctx ends all of these waits.
-func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
+// the queue: it was delivered, added, scheduled for a retry, or is a dead letter. stored is false if it was delivered. After an
+// error, d must be delivered again. Handle blocks while the concurrency limit or rate limit is reached, the destination fails or
+// asked for a pause, the retry queue is full, or Redis is unreachable. The end of ctx ends all of these waits.
+func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) (stored bool, err error) {
 	d.Attempt = 1
 	it := &Item{Delivery: d, Origin: p.queue}
 	defer it.Permit.Cancel()
-	return p.chain.Handle(ctx, it)
+	err = p.chain.Handle(ctx, it)
+	return err == nil && !it.IsDelivered, err
 }
 
 // Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.

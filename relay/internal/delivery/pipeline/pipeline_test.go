@@ -39,8 +39,12 @@ func TestPipeline_Handle(t *testing.T) {
 			e.client.FlushAll(t.Context())
 			sink := &fakeSink{answer: c.answer}
 			p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = c.waits })
-			if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, c.err) {
+			stored, err := p.Handle(t.Context(), delivery("d1"))
+			if !errors.Is(err, c.err) {
 				t.Errorf("Handle = %v, want %v", err, c.err)
+			}
+			if want := c.scheduled > 0 || c.dead != ""; stored != want {
+				t.Errorf("Handle reports stored %t, want %t", stored, want)
 			}
 			if n := e.scheduledCount(); n != c.scheduled {
 				t.Errorf("%d scheduled, want %d", n, c.scheduled)
@@ -84,7 +88,7 @@ func TestPipeline_RetriesUntilDelivered(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(errFar, 50*time.Millisecond), nil)}
 	p := e.pipeline(sink, nil)
 	e.retries(p)
-	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, "delivered and settled", func() bool {
@@ -108,7 +112,7 @@ func TestPipeline_ExhaustedBecomesDeadLetter(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar, errors.New("no route"), errFar, errFar)}
 	p := e.pipeline(sink, nil)
 	e.retries(p)
-	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitForValue(t, "a dead letter", 1, func() int { return len(e.deadLetters()) })
@@ -130,7 +134,7 @@ func TestPipeline_KillBeforeAck(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar, errFar, nil)}
 	p := e.pipeline(sink, nil)
 	for range 2 {
-		if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,11 +159,11 @@ func TestPipeline_GoneDisablesSink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); !errors.Is(err, ErrDisabled) {
 		t.Errorf("Handle = %v, want ErrDisabled", err)
 	}
 	<-off
-	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) || sink.attempts("d2") != 0 {
+	if err := handleDelivery(t.Context(), p, delivery("d2")); !errors.Is(err, ErrDisabled) || sink.attempts("d2") != 0 {
 		t.Errorf("Handle = %v after %d attempts, want none", err, sink.attempts("d2"))
 	}
 	if n := e.scheduledCount() + int64(len(e.deadLetters())); n != 0 {
@@ -198,7 +202,7 @@ func TestPipeline_OtherConfigurationEnables(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	old := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "v1" })
-	_ = old.Handle(t.Context(), delivery("d1"))
+	_ = handleDelivery(t.Context(), old, delivery("d1"))
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Fingerprint = "v2" })
 	if _, err := p.WaitEnabled(t.Context()); err != nil {
 		t.Fatal(err)
@@ -215,7 +219,7 @@ func TestPipeline_GoneWhileRetrying(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar, relay.Gone(errFar))}
 	p := e.pipeline(sink, nil)
 	e.retries(p)
-	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.state.Off(); return off })
@@ -238,7 +242,7 @@ func TestPipeline_HangingSink(t *testing.T) {
 	var wg sync.WaitGroup
 	for _, id := range []string{"hang1", "hang2"} {
 		wg.Go(func() {
-			if err := p.Handle(t.Context(), delivery(id)); err != nil {
+			if err := handleDelivery(t.Context(), p, delivery(id)); err != nil {
 				t.Error(err)
 			}
 		})
@@ -248,7 +252,7 @@ func TestPipeline_HangingSink(t *testing.T) {
 		t.Errorf("%d scheduled, want 2", n)
 	}
 	// As many attempts as the concurrency were abandoned. No other one starts, and nothing blocks.
-	if err := p.Handle(t.Context(), delivery("d3")); err != nil || sink.attempts("d3") != 0 {
+	if err := handleDelivery(t.Context(), p, delivery("d3")); err != nil || sink.attempts("d3") != 0 {
 		t.Errorf("Handle = %v after %d attempts", err, sink.attempts("d3"))
 	}
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
@@ -276,7 +280,7 @@ func TestPipeline_ShutdownIsNoFailure(t *testing.T) {
 		answer: func(ctx context.Context, _ relay.Delivery) error { cancel(); <-ctx.Done(); return ctx.Err() },
 	}
 	p := e.pipeline(sink, nil)
-	if err := p.Handle(ctx, delivery("d1")); !errors.Is(err, context.Canceled) {
+	if err := handleDelivery(ctx, p, delivery("d1")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Handle = %v", err)
 	}
 	if n := e.scheduledCount(); n != 0 {
@@ -292,7 +296,7 @@ func TestPipeline_RedisOutageWhileScheduling(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = []time.Duration{time.Hour} })
 	e.server.Kill()
 	done := make(chan error, 1)
-	go func() { done <- p.Handle(t.Context(), delivery("d1")) }()
+	go func() { done <- handleDelivery(t.Context(), p, delivery("d1")) }()
 	testkit.WaitForValue(t, "attempted", 1, func() int { return sink.attempts("d1") })
 	e.server.Restart()
 	if err := <-done; err != nil {
@@ -304,7 +308,7 @@ func TestPipeline_RedisOutageWhileScheduling(t *testing.T) {
 	e.server.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := p.Handle(ctx, delivery("d2")); err == nil {
+	if err := handleDelivery(ctx, p, delivery("d2")); err == nil {
 		t.Error("Handle() = nil for a delivery that was not scheduled")
 	}
 }

@@ -55,7 +55,7 @@ func TestPostponer_MakesDue(t *testing.T) {
 	}
 	up.Store(true)
 	for _, d := range bad[50:] {
-		if err := p.Handle(t.Context(), d); err != nil {
+		if err := handleDelivery(t.Context(), p, d); err != nil {
 			t.Fatal(err)
 		}
 		if sink.attempts(d.ID) > 0 {
@@ -95,7 +95,7 @@ func TestPostponer_MakesFailedDue(t *testing.T) {
 		t.Fatal("the destination is not down")
 	}
 	up.Store(true)
-	if err := p.Handle(t.Context(), delivery("probe")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("probe")); err != nil {
 		t.Fatal(err)
 	}
 	if due := len(e.poll(2000, time.Minute).Claims); due != 10 {

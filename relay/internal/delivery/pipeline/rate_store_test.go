@@ -156,7 +156,7 @@ func TestRate_ExtraRequests(t *testing.T) {
 		o.TakeExtraRequests = sink.takeExtraRequests
 	})
 	for _, id := range []string{"d1", "d2"} {
-		if err := p.Handle(t.Context(), delivery(id)); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery(id)); err != nil {
 			t.Fatal(err)
 		}
 	}

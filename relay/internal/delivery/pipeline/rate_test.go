@@ -24,7 +24,7 @@ func handle(t *testing.T, p *Pipeline, prefix string, n int) *sync.WaitGroup {
 	for range p.opts.Concurrency {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-				if err := p.Handle(t.Context(), delivery(fmt.Sprint(prefix, i))); err != nil {
+				if err := handleDelivery(t.Context(), p, delivery(fmt.Sprint(prefix, i))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -43,12 +43,12 @@ func TestRate_SharedByKey(t *testing.T) {
 		return func(o *Options) { o.Name, o.Rate = name, relay.Rate{Count: 2, Per: time.Hour} }
 	}
 	first, second := e.pipeline(&a, slow("a")), e.pipeline(&b, slow("b"))
-	if err := first.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), first, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- second.Handle(ctx, delivery("d2")) }()
+	go func() { done <- handleDelivery(ctx, second, delivery("d2")) }()
 	testkit.WaitFor(t, "the rate was requested", func() bool { return e.scripts() >= 2 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || b.attempts("") != 0 {
@@ -100,7 +100,7 @@ func TestRate_LowRateIsFairAndCheap(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for i := range 30 {
-		wg.Go(func() { _ = p.Handle(ctx, delivery(fmt.Sprint("f", i))) })
+		wg.Go(func() { _ = handleDelivery(ctx, p, delivery(fmt.Sprint("f", i))) })
 	}
 	testkit.WaitFor(t, "12 attempts", func() bool { return asked.Load() > 0 })
 	cancel()
@@ -151,11 +151,11 @@ func TestRate_WaitEnds(t *testing.T) {
 					o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
 				})
 				stop := e.retries(p)
-				if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+				if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 					t.Fatal(err)
 				}
 				done := make(chan error, 1)
-				go func() { done <- p.Handle(t.Context(), delivery("held")) }()
+				go func() { done <- handleDelivery(t.Context(), p, delivery("held")) }()
 				c.end(e, p, stop)
 				if err := <-done; !errors.Is(err, c.want) || sink.attempts("held") != 0 {
 					t.Errorf("Handle = %v after %d attempts, want %v after none", err, sink.attempts("held"), c.want)

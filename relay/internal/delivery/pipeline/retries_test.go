@@ -109,7 +109,7 @@ func TestRetries_ShareConcurrency(t *testing.T) {
 	for w := range 8 {
 		wg.Go(func() {
 			for i := range n / 8 {
-				if err := p.Handle(t.Context(), delivery(fmt.Sprintf("f%d-%d", w, i))); err != nil {
+				if err := handleDelivery(t.Context(), p, delivery(fmt.Sprintf("f%d-%d", w, i))); err != nil {
 					t.Error(err)
 				}
 			}
@@ -307,7 +307,7 @@ func TestScheduler_ManyIdleSinks(t *testing.T) {
 	quickest := time.Hour
 	for i := range 3 { // the machine may stall during one
 		id := fmt.Sprint("d", i)
-		if err := p.Handle(ctx, delivery(id)); err != nil {
+		if err := handleDelivery(ctx, p, delivery(id)); err != nil {
 			t.Fatal(err)
 		}
 		start := time.Now()
@@ -365,11 +365,11 @@ func TestObserver_Calls(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar), relay.Gone(errFar))}
 	p := e.pipeline(sink, func(o *Options) { o.Observer = obs })
 	e.retries(p)
-	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitForValue(t, "a dead letter", 1, func() int { return obs.get("dead permanent") })
-	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), p, delivery("d2")); !errors.Is(err, ErrDisabled) {
 		t.Fatal(err)
 	}
 	for what, want := range map[string]int{
@@ -393,7 +393,7 @@ func TestSettle_PostponedAttemptsDoNotCount(t *testing.T) {
 		o.Schedule, o.Observer = Schedule{Delays: []time.Duration{time.Millisecond}}, obs
 	})
 	e.retries(p)
-	if err := p.Handle(t.Context(), delivery("d")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("d")); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, "the delivery", func() bool { return sink.attempts("d") == 5 && e.scheduledCount() == 0 })

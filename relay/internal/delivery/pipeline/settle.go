@@ -78,7 +78,7 @@ func (s *settleStage) settle(
 	switch a.Outcome {
 	case relay.OutcomeDelivered:
 		s.failures.recordSuccess(ctx)
-		a.State = history.StateDelivered
+		a.State, it.IsDelivered = history.StateDelivered, true
 		return it.Origin.Complete(ctx, it)
 	case relay.OutcomeGone:
 		s.state.disable(ctx, err)

@@ -62,7 +62,7 @@ func TestPause_AllNodesFollow(t *testing.T) {
 	default:
 		t.Error("the channel of WaitEnabled is not closed by a pause")
 	}
-	if err := one.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
+	if err := handleDelivery(t.Context(), one, delivery("d1")); !errors.Is(err, ErrDisabled) {
 		t.Errorf("Handle while paused: %v", err)
 	}
 	e.scheduleDue(2) // due at once, but the sink is paused
@@ -162,7 +162,7 @@ func TestPause_RunningAttemptsFinish(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Timeout = 20 * time.Second })
 	e.retries(p)
 	result := make(chan error, 1)
-	go func() { result <- p.Handle(context.Background(), delivery("d1")) }()
+	go func() { result <- handleDelivery(context.Background(), p, delivery("d1")) }()
 	<-begun
 	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestStats_AllNodes(t *testing.T) {
 		if i%2 == 1 {
 			p = two
 		}
-		if err := p.Handle(t.Context(), delivery("d"+strconv.Itoa(i))); err != nil {
+		if err := handleDelivery(t.Context(), p, delivery("d"+strconv.Itoa(i))); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -70,7 +70,7 @@ func TestStats_RedisOutage(t *testing.T) {
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
 	r := e.newNode(0, p)
-	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
+	if err := handleDelivery(t.Context(), p, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	p.stats.recordAttempt(2, time.Millisecond, attemptFailure{&net.DNSError{Err: "no such host"}, time.Now()})

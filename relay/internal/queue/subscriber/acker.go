@@ -3,6 +3,7 @@ package subscriber
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -47,6 +48,17 @@ type unknownAcks struct {
 }
 
 func (b *ackBatch) len() int { return len(b.acks) + len(b.releases) + len(b.unknown) }
+
+// takeStored removes the acks of stored entries from the batch.
+func (b *ackBatch) takeStored() (stored []*queueEntry) {
+	b.acks = slices.DeleteFunc(b.acks, func(e *queueEntry) bool {
+		if e.stored {
+			stored = append(stored, e)
+		}
+		return e.stored
+	})
+	return stored
+}
 
 func newAcker(s *Subscriber) *acker {
 	return &acker{
@@ -145,7 +157,8 @@ func (a *acker) run() {
 	}
 }
 
-// flush repeats a write until Redis has replied, or for flushTimeout after Close.
+// flush repeats a write until Redis has replied, or for flushTimeout after Close. It repeats no ack of a stored entry: another
+// server may have become the primary, with the entry but without what the handler stored. Such an entry is delivered again.
 func (a *acker) flush(batch *ackBatch) {
 	if batch.len() == 0 {
 		return
@@ -157,10 +170,17 @@ func (a *acker) flush(batch *ackBatch) {
 		if err == nil {
 			a.err = nil
 			a.completeBatch(batch)
+			if !retry.IsReset() {
+				a.mu.Lock()
+				stored := a.pending.takeStored() // perhaps on the previous primary
+				a.mu.Unlock()
+				redeliverEntries(stored)
+			}
 			return
 		}
 		if retry.IsReset() {
 			a.s.cfg.Log.Warn("storing acks failed", "error", err, "entry_count", batch.len())
+			redeliverEntries(batch.takeStored())
 		}
 		if a.s.ctx.Err() != nil {
 			if deadline.IsZero() {
@@ -246,6 +266,18 @@ func completeEntries(entries []*queueEntry, acked bool) {
 			st.topic.acksFlushed(n)
 		}
 		entries = entries[n:]
+	}
+}
+
+// redeliverEntries removes acked entries from memory, so they are read and delivered again.
+func redeliverEntries(entries []*queueEntry) {
+	completeEntries(entries, false)
+	for st, ids := range groupByStream(entries) {
+		st.topic.acksFlushed(len(ids))
+		st.restartPending()
+		if r := st.reader.Load(); r != nil {
+			r.wakeUp()
+		}
 	}
 }
 

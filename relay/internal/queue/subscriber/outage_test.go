@@ -159,6 +159,43 @@ func TestSubscriber_LosesNothingWhenRedisIsKilled(t *testing.T) {
 	r.expectEmpty("q")
 }
 
+// After a failover, Redis may lack what the handler stored before it acked. If the ack fails, the message is delivered again.
+func TestSubscriber_RedeliversStoredAfterFailedAck(t *testing.T) {
+	t.Parallel()
+	r := newTestRedis(t)
+	failed := newLogWatch("storing acks failed")
+	s := r.subscriber(func(c *subscriber.Config) {
+		c.MaxInFlight = func(string) int { return 3 }
+		c.Log = slog.New(failed)
+	})
+	c := r.subscribe(s, "q")
+	r.publish("q", 0, 3)
+	delivered, stored, late := next(t, c), next(t, c), next(t, c)
+	r.server.Kill()
+	subscriber.MarkStored(stored)
+	delivered.Ack()
+	stored.Ack()
+	select {
+	case <-failed.seen:
+	case <-time.After(patience):
+		t.Fatal("the acks were stored while Redis was down")
+	}
+	subscriber.MarkStored(late)
+	late.Ack()
+	r.server.Restart()
+	want := map[string]bool{stored.UUID: true, late.UUID: true}
+	for range 2 {
+		m := next(t, c)
+		if !want[m.UUID] {
+			t.Errorf("message %s was delivered again, want one of %v", m.UUID, want)
+		}
+		delete(want, m.UUID)
+		subscriber.MarkStored(m)
+		m.Ack()
+	}
+	r.expectEmpty("q")
+}
+
 // Acked messages whose ack is not stored are delivered again after a crash, so their number must be limited.
 func TestSubscriber_LimitsUnflushedAcks(t *testing.T) {
 	t.Parallel()

@@ -23,7 +23,9 @@ type queueEntry struct {
 	body []byte // see [resp.Entry]
 	read time.Time
 	key  string
-	msg  *message.Message // built early for the ordering key, or nil
+	// stored is set when the handler has acked the entry because it stored the content elsewhere. See [MarkStored].
+	stored bool
+	msg    *message.Message // built early for the ordering key, or nil
 }
 
 // buildMessage returns a message that no handler has received.

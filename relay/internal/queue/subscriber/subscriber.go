@@ -27,6 +27,14 @@ var ErrClosed = errors.New("the subscriber is closed")
 // metadataCursor is the metadata key of the entry ID. It is not a field of the entry.
 const metadataCursor = "cursor"
 
+// metadataStored is the metadata key that [MarkStored] sets.
+const metadataStored = "stored"
+
+// MarkStored declares that a handler has stored what is in a message elsewhere in Redis. It must be called before the message is
+// acked. If the ack fails then, the message is delivered again, because a failover may have lost what was stored, but not the
+// message.
+func MarkStored(m *message.Message) { m.Metadata[metadataStored] = "true" }
+
 // Config configures a [Subscriber]. Commands, Readers, Consumer and Group are required.
 type Config struct {
 	// Commands runs all commands that do not block. Its MaxRetries should be -1.

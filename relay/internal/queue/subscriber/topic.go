@@ -344,7 +344,7 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 		select {
 		case <-msg.Acked():
 			cancel()
-			sub.t.s.acker.ackEntry(e)
+			sub.t.ack(e, msg)
 			return true
 		case <-msg.Nacked():
 			cancel()
@@ -363,11 +363,17 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 func (t *topicQueue) tryAck(e *queueEntry, msg *message.Message) bool {
 	select {
 	case <-msg.Acked():
-		t.s.acker.ackEntry(e)
+		t.ack(e, msg)
 		return true
 	default:
 		return false
 	}
+}
+
+// ack stores the ack of a message that its handler has acked.
+func (t *topicQueue) ack(e *queueEntry, msg *message.Message) {
+	e.stored = msg.Metadata[metadataStored] != ""
+	t.s.acker.ackEntry(e)
 }
 
 func (sub *subscription) sleepFor(d time.Duration) bool {
