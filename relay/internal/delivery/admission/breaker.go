@@ -141,6 +141,13 @@ func (b *breaker) isFailing(account Account) bool {
 	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
+// works reports whether neither the circuit breaker of the sink nor that of the account is open.
+func (b *breaker) works(account Account) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !b.isOpen && !b.accounts.find(account).isOpen()
+}
+
 // failingAccounts returns the sorted accounts whose deliveries must wait while others continue.
 func (b *breaker) failingAccounts() []string {
 	b.mu.Lock()

@@ -64,6 +64,7 @@ func (p *postponer) postpone(ctx context.Context, it *Item) error {
 		return err
 	}
 	p.rememberDelivery(it.Delivery.ID, it.Permit.Account, delay)
+	p.makeDueIfRecovered(ctx, it.Permit.Account)
 	p.logPostponed(it)
 	p.searchQueue(ctx)
 	return nil
@@ -79,6 +80,7 @@ func (p *postponer) postponeRetry(ctx context.Context, it *Item) error {
 		return err
 	}
 	p.rememberDelivery(it.Claim.ID, it.Permit.Account, delay)
+	p.makeDueIfRecovered(ctx, it.Permit.Account)
 	return nil
 }
 
@@ -126,6 +128,19 @@ func (p *postponer) makeDue(ctx context.Context) {
 	if p.admission.TakeRecovered() {
 		p.isMakingDue.Store(true)
 	}
+	p.makeRememberedDue(ctx)
+}
+
+// makeDueIfRecovered is called after a delivery was postponed. Its destination may have recovered before the delivery was
+// remembered, and then no success would make it due.
+func (p *postponer) makeDueIfRecovered(ctx context.Context, account admission.Account) {
+	if p.admission.Works(account) {
+		p.isMakingDue.Store(true)
+		p.makeRememberedDue(ctx)
+	}
+}
+
+func (p *postponer) makeRememberedDue(ctx context.Context) {
 	if !p.isMakingDue.Load() {
 		return
 	}

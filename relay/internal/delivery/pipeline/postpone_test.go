@@ -68,6 +68,22 @@ func TestPostponer_MakesDue(t *testing.T) {
 	}
 }
 
+// A delivery is due at once if the destination recovers while the delivery is being postponed.
+func TestPostponer_MakesDueIfRecovered(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.pipeline(failFor(), nil) // works for all accounts
+	d := delivery("d1")
+	it := &Item{Delivery: d, Origin: p.queue}
+	it.Permit.Account = admission.NewAccount(d.Notifications[0].Account)
+	if err := p.postponer.postpone(t.Context(), it); err != nil {
+		t.Fatal(err)
+	}
+	if due := len(e.poll(10, time.Minute).Claims); due != 1 {
+		t.Errorf("%d deliveries are due, want the one that was postponed", due)
+	}
+}
+
 // When the destination recovers, the deliveries that failed with it are due at once. With ordering, others wait for them.
 func TestPostponer_MakesFailedDue(t *testing.T) {
 	t.Parallel()
