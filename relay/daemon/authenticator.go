@@ -72,10 +72,10 @@ func (d *Daemon) newExplainer(s *stores, events access.Events) *access.Explainer
 const changesReloadDelay = 10 * time.Second
 
 // reloadChanges loads the changes again once, and then waits for the end of ctx.
-func (a *authentication) reloadChanges(ctx context.Context, changes *forward.ChangeStore, streams *clients.Server) error {
+func (a *authentication) reloadChanges(ctx context.Context, changes *forward.ChangeStore, streamServer *clients.Server) error {
 	for await.Duration(ctx, changesReloadDelay) {
 		if changes.Load(ctx, a.forward) == nil { // otherwise Redis does not respond, which others log
-			streams.RecheckKeys()
+			streamServer.RecheckKeys()
 			<-ctx.Done()
 		}
 	}
@@ -84,7 +84,7 @@ func (a *authentication) reloadChanges(ctx context.Context, changes *forward.Cha
 
 // observeKeyChanges invalidates decisions of auth.forward, and records that, after notifications that keys of their hub and
 // account have changed, and after a loss of notifications.
-func (a *authentication) observeKeyChanges(batch eventlog.Batch, changes *forward.ChangeStore, streams *clients.Server) {
+func (a *authentication) observeKeyChanges(batch eventlog.Batch, changes *forward.ChangeStore, streamServer *clients.Server) {
 	if a.forward == nil {
 		return
 	}
@@ -101,6 +101,6 @@ func (a *authentication) observeKeyChanges(batch eventlog.Batch, changes *forwar
 		}
 	}
 	if changed {
-		streams.RecheckKeys()
+		streamServer.RecheckKeys()
 	}
 }

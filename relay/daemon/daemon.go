@@ -172,25 +172,25 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	group.Start(ctx, "identity", func(ctx context.Context) error { return conn.KeepIdentity(ctx, identity, d.log) })
 
 	recorder := d.startHistory(ctx, group, s, node.Name)
-	streams := clients.New(d.clientOptions(s, identity.CursorKey, recorder))
-	d.metrics.SetQueueFunc(streams.QueueStats)
+	streamServer := clients.New(d.clientOptions(s, identity.CursorKey, recorder))
+	d.metrics.SetQueueFunc(streamServer.QueueStats)
 	notices := notice.NewPublisher(notice.Options{
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States, NewID: d.newDecoder().NewID,
 		Dropped: func(sink string) { d.metrics.Dropped(sink, 1) }, Log: d.log.With("component", "delivery"),
 	})
 	nodes := status.NewNodes(s.leases, node.Name)
-	deliveries, err := d.newDeliveries(s, nodes, node, streams, notices, identity.CursorKey, recorder)
+	deliveries, err := d.newDeliveries(s, nodes, node, streamServer, notices, identity.CursorKey, recorder)
 	if err != nil {
 		return err
 	}
 	deliveries.Start(ctx, group)
-	if err := d.startLog(ctx, group, s, streams, deliveries); err != nil {
+	if err := d.startLog(ctx, group, s, streamServer, deliveries); err != nil {
 		return err
 	}
 	if err := d.startModules(ctx, group, s, node); err != nil {
 		return err
 	}
-	keys, err := d.startKeyManager(ctx, group, s, streams)
+	keys, err := d.startKeyManager(ctx, group, s, streamServer)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	host, _ := os.Hostname() // for operators only
 	reporter := status.NewReporter(status.Options{
 		Host: host, Version: d.options.Version, StartedAt: time.Now(),
-		Log: s.log, Nodes: nodes, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
+		Log: s.log, Nodes: nodes, StreamServer: streamServer, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
 		ConfigWarning: d.reloads.OperatorWarning,
 		ActiveSinks:   deliveries.ActiveSinks, ActiveSinksChanged: deliveries.ActiveSinksChanged(),
 		FailedSinks: deliveries.FailedSinks,
@@ -211,7 +211,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	group.Start(ctx, "node status", reporter.Run)
 	group.Start(ctx, "sources", sources.Run)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
-		Sinks: sinks{deliveries, nodes}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
+		Sinks: sinks{deliveries, nodes}, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streamServer, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
 		Status: reporter, AwaitReplicas: conn.AwaitReplicas,
@@ -219,11 +219,11 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err != nil {
 		return err
 	}
-	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, identity.RelayID); err != nil {
+	if addresses.Public, err = d.startPublicListener(ctx, group, s, streamServer, identity.RelayID); err != nil {
 		return err
 	}
 	if d.options.Reload != nil {
-		d.startReload(ctx, group, streams, deliveries, sources)
+		d.startReload(ctx, group, streamServer, deliveries, sources)
 	}
 
 	health.SetReady(s.checkReady)
@@ -265,12 +265,12 @@ func joinNode(ctx context.Context, group *lifecycle.Group, leases *lease.Manager
 
 // newDeliveries creates the service that delivers to the sinks.
 func (d *Daemon) newDeliveries(
-	s *stores, nodes *status.Nodes, node *lease.Node, streams *clients.Server, notices *notice.Publisher,
+	s *stores, nodes *status.Nodes, node *lease.Node, streamServer *clients.Server, notices *notice.Publisher,
 	cursorKey streamid.CursorKey, recorder *history.Recorder,
 ) (*delivery.Service, error) {
 	var receivers func(relay.Notification, time.Time) []string
 	if d.cfg.History.Clients {
-		receivers = streams.Receivers
+		receivers = streamServer.Receivers
 	}
 	return delivery.New(delivery.Options{
 		Sinks: d.sinks, Conn: s.conn, Log: s.log, Queues: s.queues, Deliveries: s.deliveries, Leases: s.leases,

@@ -19,10 +19,10 @@ import (
 
 // startKeyManager loads the keys that were created at run time, and follows their changes.
 func (d *Daemon) startKeyManager(
-	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server,
+	ctx context.Context, group *lifecycle.Group, s *stores, streamServer *clients.Server,
 ) (*keymanager.Manager, error) {
 	m, err := keymanager.NewManager(ctx, keymanager.Options{
-		Keys: d.keys, Store: keystore.NewStore(s.conn), CheckSpec: d.checkKeySpec, OnChanged: streams.RecheckKeys, Log: d.log,
+		Keys: d.keys, Store: keystore.NewStore(s.conn), CheckSpec: d.checkKeySpec, OnChanged: streamServer.RecheckKeys, Log: d.log,
 	})
 	if err == nil {
 		group.Start(ctx, "stored API keys", m.Run)

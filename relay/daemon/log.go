@@ -21,7 +21,7 @@ import (
 // startLog starts the readers and writers of the log: a dispatcher and a tail for each partition, and one inbox
 // reader. They stop concurrently.
 func (d *Daemon) startLog(
-	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, deliveries *delivery.Service,
+	ctx context.Context, group *lifecycle.Group, s *stores, streamServer *clients.Server, deliveries *delivery.Service,
 ) error {
 	if d.authentication.forward != nil {
 		group.Start(ctx, "record of credential changes", s.changes.Run)
@@ -38,13 +38,13 @@ func (d *Daemon) startLog(
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
-		streams.SetPosition(partition, from)
+		streamServer.SetPosition(partition, from)
 		read.Set(partition, from.String())
 		readers.Start(ctx, "dispatcher "+strconv.Itoa(partition), dispatcher.Run)
 		readers.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
-			defer streams.Flush(partition)
+			defer streamServer.Flush(partition)
 			return follow(ctx, func(batch eventlog.Batch) {
-				d.handleBatch(batch, s, streams, dispatcher)
+				d.handleBatch(batch, s, streamServer, dispatcher)
 				read.Set(partition, batch.Last)
 			})
 		})
@@ -59,7 +59,7 @@ func (d *Daemon) startLog(
 		return nil
 	}
 	readers.Start(ctx, "credential changes", func(ctx context.Context) error {
-		return d.authentication.reloadChanges(ctx, s.changes, streams)
+		return d.authentication.reloadChanges(ctx, s.changes, streamServer)
 	})
 	return s.changes.Load(ctx, d.authentication.forward)
 }
@@ -100,16 +100,16 @@ func (d *Daemon) startHistory(
 }
 
 // handleBatch passes new entries of the log to the clients of this node and to the dispatcher.
-func (d *Daemon) handleBatch(batch eventlog.Batch, s *stores, streams *clients.Server, dispatcher *dispatch.Dispatcher) {
+func (d *Daemon) handleBatch(batch eventlog.Batch, s *stores, streamServer *clients.Server, dispatcher *dispatch.Dispatcher) {
 	if batch.Gap {
 		d.metrics.Gap()
 		d.log.Error("log entries were lost before they were read",
 			"partition", batch.Partition, "position", batch.Prev)
 	}
-	streams.Broadcast(clients.Batch{
+	streamServer.Broadcast(clients.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
 	})
-	d.authentication.observeKeyChanges(batch, s.changes, streams)
+	d.authentication.observeKeyChanges(batch, s.changes, streamServer)
 	if len(batch.Notifications) > 0 {
 		d.metrics.Delayed(eventlog.Age(batch.Notifications[0].Cursor, time.Now()))
 	}

@@ -17,11 +17,11 @@ import (
 )
 
 // serveClients runs the stream server. When ctx ends, it closes the connections within the grace period.
-func (d *Daemon) serveClients(ctx context.Context, streams *clients.Server) error {
-	err := streams.Run(ctx)
+func (d *Daemon) serveClients(ctx context.Context, streamServer *clients.Server) error {
+	err := streamServer.Run(ctx)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Server.ShutdownGrace)
 	defer cancel()
-	if closeErr := streams.Close(grace); err == nil {
+	if closeErr := streamServer.Close(grace); err == nil {
 		err = closeErr
 	}
 	return err
@@ -29,7 +29,7 @@ func (d *Daemon) serveClients(ctx context.Context, streams *clients.Server) erro
 
 // startPublicListener starts the public API with its tokens, and the clients.
 func (d *Daemon) startPublicListener(
-	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, relayID string,
+	ctx context.Context, group *lifecycle.Group, s *stores, streamServer *clients.Server, relayID string,
 ) (net.Addr, error) {
 	cfg := d.cfg.Server
 	networks, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
@@ -45,7 +45,7 @@ func (d *Daemon) startPublicListener(
 		Publisher:      d.newPublisher(s),
 		Quotas:         d.newRequestQuotas(s),
 		TakeRoom:       s.monitor.TakeRoomForRequest,
-		Streams:        streams,
+		Streams:        streamServer,
 		Routes:         d.modules.publicRoutes(),
 		Catalog:        d.catalog,
 		RelayID:        relayID,
@@ -76,15 +76,15 @@ func (d *Daemon) startPublicListener(
 	group.Start(ctx, "API keys", func(ctx context.Context) error {
 		return filewatch.PollSecrets(ctx, d.log, "API keys", d.keys.ReloadFiles, func() {
 			d.recordSecretFiles("API keys")
-			streams.RecheckKeys()
+			streamServer.RecheckKeys()
 		})
 	})
 	group.Start(ctx, "tokens", s.tokens.Run)
-	group.Start(ctx, "memory release", streams.ReleaseMemory)
+	group.Start(ctx, "memory release", streamServer.ReleaseMemory)
 	// They stop concurrently: the listener accepts no new clients while the stream server closes the connected ones.
 	serving := lifecycle.NewGroup(d.log)
 	serving.Start(ctx, "public listener", server.Run)
-	serving.Start(ctx, "stream server", func(ctx context.Context) error { return d.serveClients(ctx, streams) })
+	serving.Start(ctx, "stream server", func(ctx context.Context) error { return d.serveClients(ctx, streamServer) })
 	group.Start(ctx, "clients", serving.Run)
 	return server.Addr(), nil
 }

@@ -42,9 +42,9 @@ func NewReloadSource(file string, load func() (*Config, error)) *ReloadSource {
 // reloader applies changed configurations to the running daemon.
 type reloader struct {
 	*Daemon
-	clients    *clients.Server
-	deliveries *delivery.Service
-	sources    *sourcemanager.Manager
+	streamServer *clients.Server
+	deliveries   *delivery.Service
+	sources      *sourcemanager.Manager
 
 	accepted *config.Config      // the latest accepted one; only reloadConfig uses it
 	applied  *config.Config      // the last one that was applied to the sinks; only applySinks uses it
@@ -54,11 +54,11 @@ type reloader struct {
 // startReload starts to apply changes of the configuration. Keys, log level and sources change immediately. Sinks follow
 // in a component that stops with them, because running attempts may delay a change.
 func (d *Daemon) startReload(
-	ctx context.Context, group *lifecycle.Group, streams *clients.Server, deliveries *delivery.Service,
+	ctx context.Context, group *lifecycle.Group, streamServer *clients.Server, deliveries *delivery.Service,
 	sources *sourcemanager.Manager,
 ) {
 	r := &reloader{
-		Daemon: d, clients: streams, deliveries: deliveries, sources: sources,
+		Daemon: d, streamServer: streamServer, deliveries: deliveries, sources: sources,
 		accepted: d.cfg, applied: d.cfg, desired: make(chan *config.Config, 1),
 	}
 	deliveries.StartComponent(ctx, "changes of sinks", r.applySinks)
@@ -98,7 +98,7 @@ func (r *reloader) reloadConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.clients.RecheckKeys()
+	r.streamServer.RecheckKeys()
 	r.options.Reload.SetLogLevel(cfg.Log.Level)
 	r.sources.SetConfigured(cfg.Sources)
 	r.reloads.MarkAccepted()

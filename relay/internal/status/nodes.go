@@ -135,10 +135,10 @@ func (r *Reporter) Run(ctx context.Context) error {
 
 func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 	o := &r.opts
-	_, queued := o.Clients.QueueStats()
+	_, queued := o.StreamServer.QueueStats()
 	n := adminapi.Node{
 		Name: o.Nodes.self, Host: o.Host, Version: o.Version, StartedAt: o.StartedAt.UTC().Truncate(time.Millisecond),
-		ConfigWarning: o.ConfigWarning(), Clients: o.Clients.Clients(), QueuedBytes: queued,
+		ConfigWarning: o.ConfigWarning(), Clients: o.StreamServer.Clients(), QueuedBytes: queued,
 		SeenAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
 	if err := o.CheckReady(ctx); err != nil {

@@ -21,7 +21,7 @@ type Options struct {
 	Host, Version string
 	StartedAt     time.Time
 	Log           *eventlog.Log
-	Clients       *clients.Server
+	StreamServer  *clients.Server
 	Storage       *storage.Monitor
 	Configs       *Configs
 	// CheckReady returns the reason why this node is not ready.

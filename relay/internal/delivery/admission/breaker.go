@@ -141,8 +141,8 @@ func (b *breaker) isFailing(account Account) bool {
 	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
-// works reports whether neither the circuit breaker of the sink nor that of the account is open.
-func (b *breaker) works(account Account) bool {
+// worksFor reports whether neither the circuit breaker of the sink nor that of the account is open.
+func (b *breaker) worksFor(account Account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return !b.isOpen && !b.accounts.find(account).isOpen()

@@ -134,7 +134,7 @@ func (p *postponer) makeDue(ctx context.Context) {
 // makeDueIfRecovered is called after a delivery was postponed. Its destination may have recovered before the delivery was
 // remembered, and then no success would make it due.
 func (p *postponer) makeDueIfRecovered(ctx context.Context, account admission.Account) {
-	if p.admission.Works(account) {
+	if p.admission.WorksFor(account) {
 		p.isMakingDue.Store(true)
 		p.makeRememberedDue(ctx)
 	}

@@ -93,7 +93,7 @@ type journal struct {
 // journalStep contains the entries for one slot.
 type journalStep struct {
 	// PositionKey is the hash of the last number that was stored in the slot.
-	PositionKey string `json:"Place"`
+	PositionKey string
 	Entries     []journalEntry
 }
 
