@@ -14,6 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -110,7 +111,8 @@ func (in *InboxReader) readLoop(ctx context.Context) error {
 }
 
 // readOnce handles the first entries of the inbox. It always starts at the front: handled entries are deleted, and
-// entries that could not be deleted are recognized by their ID.
+// entries that were not deleted are recognized by their ID. After a lost connection it deletes none, because another server may
+// have become the primary, with these entries but without what was stored.
 func (in *InboxReader) readOnce(ctx context.Context) error {
 	entries, err := in.opt.Store.Read(ctx, "", inboxCount, inboxBlock)
 	if err != nil || ctx.Err() != nil {
@@ -130,7 +132,7 @@ func (in *InboxReader) readOnce(ctx context.Context) error {
 	ids, err := in.quarantineEntries(ctx, bad)
 	handled = append(handled, ids...)
 	errs = append(errs, err)
-	if len(handled) > 0 {
+	if len(handled) > 0 && !slices.ContainsFunc(errs, redisconn.IsConnectionLost) {
 		errs = append(errs, in.opt.Store.Delete(ctx, handled))
 	}
 	return errors.Join(errs...)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -18,6 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 type counts struct{ stored, repeated, quarantined atomic.Int64 }
@@ -238,6 +240,51 @@ func (instantLease) Run(ctx context.Context, fn func(context.Context) error) err
 		_ = fn(ctx)
 	}
 	return ctx.Err()
+}
+
+// brokenPartition is an inbox whose entries of one hub cannot be stored.
+type brokenPartition struct {
+	*inbox.Store
+	hub string
+	err error
+}
+
+func (s *brokenPartition) Append(ctx context.Context, partition int, entries []inbox.Notification) (inbox.Result, error) {
+	if s.Keys().Partition(s.hub) == partition {
+		return inbox.Result{}, s.err
+	}
+	return s.Store.Append(ctx, partition, entries)
+}
+
+// After a failover, the new primary may lack what was stored, so it must keep the entries.
+func TestInbox_KeepsEntriesAfterLostConnection(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		err  error
+		left int64
+	}{
+		"connection lost": {redisconn.WrapError("store", io.EOF), 2},
+		"redis is full":   {redisconn.NewFullError("store", errors.New("OOM")), 1},
+		"slot moves":      {redisconn.WrapError("store", errors.New("redis: ASK 1 127.0.0.1:1")), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := openStores(t, redistest.Start(t), 2)
+			good, bad := "hub-0", "hub-1"
+			for i := 2; b.Keys().Partition(bad) == b.Keys().Partition(good); i++ {
+				bad = fmt.Sprintf("hub-%d", i)
+			}
+			add(t, b, "data", inboxItem(good, 0))
+			add(t, b, "data", inboxItem(bad, 1))
+			in := NewInboxReader(InboxOptions{Decoder: newDecoder(t), Store: &brokenPartition{b.inbox, bad, test.err}})
+			if err := in.readOnce(t.Context()); !errors.Is(err, test.err) {
+				t.Errorf("got error %v, want %v", err, test.err)
+			}
+			if left := inboxLen(b); left != test.left {
+				t.Errorf("%d entries are left, want %d", left, test.left)
+			}
+		})
+	}
 }
 
 func TestInbox_StoresOnceDespiteFailures(t *testing.T) {

@@ -105,6 +105,20 @@ func IsUnavailable(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
 }
 
+// IsConnectionLost reports whether a server may have ended before it replied. If it was a primary, another server may have become the
+// primary, and may lack the latest writes.
+func IsConnectionLost(err error) bool {
+	if !errors.Is(err, ErrUnavailable) {
+		return false
+	}
+	for _, reply := range []error{ErrFull, ErrSlotMoves, ErrTooFewReplicas, ErrCredentials} {
+		if errors.Is(err, reply) {
+			return false
+		}
+	}
+	return true
+}
+
 // TransactionError returns the reply because of which Redis discarded a transaction, such as OOM, instead of EXECABORT.
 // Any other error is returned unchanged.
 func TransactionError(cmds []redis.Cmder, err error) error {
