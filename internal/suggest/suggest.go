@@ -2,6 +2,7 @@
 package suggest
 
 import (
+	"bytes"
 	"cmp"
 	"slices"
 	"strings"
@@ -10,10 +11,14 @@ import (
 // maxName is the maximum length of a word in bytes. The time to compare two words grows with the product of their lengths.
 const maxName = 64
 
-// ClosestName returns the name that most likely was meant by word, or "" if none is close. Case is ignored, and at
-// most a third of the word may differ. Words longer than 64 bytes have no suggestion.
+// ClosestName returns the name that most likely was meant by word, or "" if none is close. Case is ignored. At most a third of the
+// word may differ, or the word is the first part of a name: "account" means "account_id". Words longer than 64 bytes have no
+// suggestion.
 func ClosestName(word string, names []string) string {
 	return Closest(word, names, func(a, b []byte) int {
+		if len(a) > 0 && bytes.HasPrefix(b, append(slices.Clip(a), '_')) {
+			return 1
+		}
 		// The distance is at least the difference in length, so most names need no comparison.
 		if difference := max(len(a), len(b)) - min(len(a), len(b)); difference > max(1, len(a)/3) {
 			return difference

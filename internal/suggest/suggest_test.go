@@ -2,6 +2,18 @@ package suggest
 
 import "testing"
 
+func TestClosestName(t *testing.T) {
+	names := []string{"key", "key_file", "account_id", "hubs", "max_body"}
+	for word, want := range map[string]string{
+		"account": "account_id", "ACCOUNT": "account_id", "accounts": "", "hub": "hubs", "key": "key", "kye": "key", "max": "max_body", "": "",
+		"a": "", "x": "",
+	} {
+		if got := ClosestName(word, names); got != want {
+			t.Errorf("ClosestName(%q) = %q, want %q", word, got, want)
+		}
+	}
+}
+
 func TestEditDistance(t *testing.T) {
 	for _, tc := range []struct {
 		a, b string
