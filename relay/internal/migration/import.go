@@ -1,7 +1,6 @@
 package migration
 
 import (
-	"cmp"
 	"context"
 	_ "embed" // for the scripts
 	"encoding/json"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -88,11 +86,17 @@ func (inv *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	return inv.runImport(ctx, f, false)
 }
 
-// Seed imports the operator's file, including the servers. If the last seed had the same content, it does nothing and
-// therefore does not undo later imports. Several nodes may seed the same file concurrently. Seed does not call
+// Seed imports the operator's file, including the servers. If the last seed had the same content and no other was interrupted, it
+// does nothing and therefore does not undo later imports. Several nodes may seed the same file concurrently. Seed does not call
 // [Inventory.SetFile].
 func (inv *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
 	return inv.runImport(ctx, f, true)
+}
+
+// IsImportUnfinished reports whether an import is in progress or was interrupted.
+func (inv *Inventory) IsImportUnfinished(ctx context.Context) (bool, error) {
+	unfinished, err := inv.client.HExists(ctx, inv.keys.inventoryImports(), "unfinished").Result()
+	return unfinished, redisconn.WrapError("read the state of the last import", err)
 }
 
 func (inv *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes, error) {
@@ -162,10 +166,25 @@ func (inv *Inventory) newImport(f *File) (*importRun, error) {
 	return i, nil
 }
 
-// run first checks whether the import is possible, so normally it is applied completely or not at all. A job that
+// errMoved reports that a job has moved an instance since the snapshot was read.
+var errMoved = errors.New("an instance was moved during the import; import the file again")
+
+// maxChecks is the number of checks of an import while jobs move instances.
+const maxChecks = 3
+
+func (i *importRun) run(ctx context.Context, seed bool) (changes Changes, err error) {
+	for range maxChecks {
+		if changes, err = i.checkAndApply(ctx, seed); !errors.Is(err, errMoved) {
+			break
+		}
+	}
+	return changes, err
+}
+
+// checkAndApply first checks whether the import is possible, so normally it is applied completely or not at all. A job that
 // starts after the check can still prevent a part of the import. In that case, another import of the same content
 // completes it.
-func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
+func (i *importRun) checkAndApply(ctx context.Context, seed bool) (Changes, error) {
 	snapshot, err := i.readSnapshot(ctx)
 	if err != nil {
 		return Changes{}, err
@@ -174,16 +193,16 @@ func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 		return Changes{}, err
 	}
 	servers := i.serverChanges(snapshot)
-	changes, err := i.applyPartitions(ctx, false)
+	changes, err := i.applyPartitions(ctx, snapshot.moved, false)
 	if err != nil {
 		return Changes{}, err
 	}
 	if changes.Servers = servers; changes.Any() {
 		keys := []string{i.keys.inventoryImports(), i.keys.servers()}
-		if err := i.runGlobalScript(ctx, serversScript, keys, append([]any{i.number}, i.servers...)); err != nil {
+		if err := i.runGlobalScript(ctx, serversScript, keys, append([]any{i.number, boolArg(seed)}, i.servers...)); err != nil {
 			return Changes{}, err
 		}
-		if changes, err = i.applyPartitions(ctx, true); err != nil {
+		if changes, err = i.applyPartitions(ctx, snapshot.moved, true); err != nil {
 			return Changes{}, err
 		}
 		changes.Servers = servers
@@ -211,98 +230,6 @@ func (i *importRun) serverChanges(snapshot *inventorySnapshot) ChangeCount {
 	return c
 }
 
-// checkMovedInstances rejects a new container of an instance, and a new hub of its container, if only Redis contains the current
-// server of the instance. Redis stores the server below both.
-func (i *importRun) checkMovedInstances(snapshot *inventorySnapshot) error {
-	fields := make(map[string]string, len(snapshot.moved)) // by instance, whose ID is unique
-	for field := range snapshot.moved {
-		_, instance, _ := strings.Cut(field, "/")
-		fields[instance] = field
-	}
-	for _, c := range i.file.Containers {
-		for _, instance := range c.Instances {
-			field := fields[instance.ID]
-			moved := snapshot.moved[field]
-			if moved == "" || moved == instance.Server || !i.hasServer(moved) {
-				continue
-			}
-			changed := "hub"
-			switch {
-			case field != InstanceField(c.ID, instance.ID):
-				changed = "container"
-			case snapshot.containers[c.ID].Hub == c.Hub:
-				continue
-			}
-			return &RejectedError{Instances: []string{field}, Reason: fmt.Sprintf(
-				"the file changes the %s of the instance %s, but a job has moved it to %s; change its server_id in the file to that server",
-				changed, instance.ID, moved)}
-		}
-	}
-	return nil
-}
-
-// checkServersOfJobs rejects the removal of a server that is the destination of a job, and new settings of the servers of a job
-// that has begun, because it would be continued in another place.
-func (i *importRun) checkServersOfJobs(ctx context.Context, snapshot *inventorySnapshot) error {
-	var busy []string
-	var fields [][2]string // order and state of each job
-	for field, id := range snapshot.migrating {
-		name, _, _ := strings.Cut(field, "/")
-		if c, ok := snapshot.containers[name]; ok {
-			busy = append(busy, field)
-			key := i.keys.job(id, i.keys.Partition(c.Hub))
-			fields = append(fields, [2]string{key, "order"}, [2]string{key, "state"})
-		}
-	}
-	if len(fields) == 0 {
-		return nil
-	}
-	texts, err := i.readFields(ctx, fields)
-	if err != nil {
-		return err
-	}
-	for n := range busy {
-		var o jobSpec
-		if json.Unmarshal([]byte(texts[2*n]), &o) != nil {
-			continue
-		}
-		if !i.hasServer(o.Destination) {
-			return &RejectedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
-				"the file removes server %s, but a job is moving %s to it; keep the server until the job has ended",
-				o.Destination, busy[n])}
-		}
-		hasBegun := relay.JobState(texts[2*n+1]) == relay.JobRunning
-		for _, id := range []string{o.Source, o.Destination} {
-			if hasBegun && i.changesSettings(snapshot, id) {
-				return &RejectedError{Instances: busy[n : n+1], changesSettings: true, Reason: fmt.Sprintf(
-					"the file changes the settings of server %s, but a job is moving %s; keep the settings until the job has ended, "+
-						"or cancel it", id, busy[n])}
-			}
-		}
-	}
-	return nil
-}
-
-// changesSettings reports whether the file changes the settings of a server.
-func (i *importRun) changesSettings(snapshot *inventorySnapshot, id string) bool {
-	old, existed := snapshot.servers[id]
-	n, found := i.findServer(id)
-	return existed && found && old.SettingsSHA256 != newStoredServer(i.file.Servers[n]).SettingsSHA256
-}
-
-// hasServer reports whether the file has a server.
-func (i *importRun) hasServer(server string) bool {
-	_, found := i.findServer(server)
-	return found
-}
-
-// findServer returns the index of a server in the file.
-func (i *importRun) findServer(server string) (index int, found bool) {
-	return slices.BinarySearchFunc(i.file.Servers, server, func(s relay.Server, id string) int {
-		return cmp.Compare(s.ID, id)
-	})
-}
-
 // runGlobalScript runs a script on keys outside of the partitions.
 func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, keys []string, args []any) error {
 	n, err := script.Run(ctx, i.client, keys, args...).Int()
@@ -312,8 +239,9 @@ func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, k
 	return redisconn.WrapError("import the servers of an inventory", err)
 }
 
-// applyPartitions applies the import to all partitions. If apply is false, it only returns the changes.
-func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, error) {
+// applyPartitions applies the import to all partitions. If apply is false, it only returns the changes. It returns errMoved if it
+// would forget a move of an instance that is not in moved, because that was not checked.
+func (i *importRun) applyPartitions(ctx context.Context, moved map[string]string, apply bool) (Changes, error) {
 	var sum Changes
 	var busy []string
 	for p := range i.keys.Partitions() {
@@ -322,6 +250,10 @@ func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, e
 			i.keys.lastImport(p),
 		}
 		args := append([]any{i.number, boolArg(apply), len(i.serverIDs)}, i.serverIDs...)
+		args = append(args, len(moved))
+		for field, server := range moved {
+			args = append(args, field, server)
+		}
 		args = append(append(args, len(i.containers[p])/2), i.containers[p]...)
 		reply, err := importScript.Run(ctx, i.client, keys, append(args, i.instances[p]...)...).Slice()
 		if err == nil {
@@ -357,6 +289,8 @@ func (c *Changes) add(reply []any, busy []string) ([]string, error) {
 	switch {
 	case len(n) == 1 && n[0] == 0:
 		return busy, ErrImportSuperseded
+	case len(n) == 1 && n[0] == 2:
+		return busy, errMoved
 	case len(n) != counts:
 		return busy, errReply
 	}

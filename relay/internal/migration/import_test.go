@@ -227,19 +227,19 @@ func TestSeed(t *testing.T) {
 }
 
 // interruptImport imports a file without the last step.
-func (v *testInventory) interruptImport(f *File) {
+func (v *testInventory) interruptImport(f *File, seed bool) {
 	v.t.Helper()
 	i, err := v.newImport(f)
 	v.must(err)
 	i.number, err = v.client.HIncrBy(v.t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
 	v.must(err)
 	keys := []string{v.keys.inventoryImports(), v.keys.servers()}
-	v.must(i.runGlobalScript(v.t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
-	_, err = i.applyPartitions(v.t.Context(), true)
+	v.must(i.runGlobalScript(v.t.Context(), serversScript, keys, append([]any{i.number, boolArg(seed)}, i.servers...)))
+	_, err = i.applyPartitions(v.t.Context(), nil, true)
 	v.must(err)
 }
 
-// An operator restores the previous file after an import that was interrupted.
+// An operator restores the previous file after the import of another one was interrupted.
 func TestSeed_UndoesInterruptedImport(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
@@ -248,12 +248,34 @@ func TestSeed_UndoesInterruptedImport(t *testing.T) {
 	want := v.listServers()
 	f := sample()
 	f.Containers = f.Containers[:1]
-	v.interruptImport(f)
+	v.interruptImport(f, true)
 	if got := v.listServers(); got == want {
 		t.Fatalf("the interrupted import changed nothing: %s", got)
 	}
 	if _, err := v.Seed(t.Context(), sample()); err != nil || v.listServers() != want {
 		t.Errorf("got %s, %v, want %s", v.listServers(), err, want)
+	}
+}
+
+// A node that starts after an interrupted `inventory import` does not undo earlier ones.
+func TestSeed_KeepsImports(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	_, err := v.Seed(t.Context(), sample())
+	v.must(err)
+	f := sample()
+	f.Containers = f.Containers[:1]
+	v.importFile(f)
+	want := v.listServers()
+	v.interruptImport(f, false)
+	if _, err := v.Seed(t.Context(), sample()); err != nil || v.listServers() != want {
+		t.Errorf("got %s, %v, want %s", v.listServers(), err, want)
+	}
+	for _, want := range []bool{true, false} {
+		if unfinished, err := v.IsImportUnfinished(t.Context()); err != nil || unfinished != want {
+			t.Errorf("the import is unfinished: %t, %v, want %t", unfinished, err, want)
+		}
+		v.importFile(f)
 	}
 }
 
@@ -265,7 +287,7 @@ func TestImport_CompletesInterruptedImport(t *testing.T) {
 	f := sample()
 	f.Servers[0] = server("s1", "p", `{"path":"/b"}`)
 	f.Containers[0].Instances[0].Server = "s2"
-	v.interruptImport(f)
+	v.interruptImport(f, false)
 	if v.version() != 1 {
 		t.Error("the interrupted import already changed the version")
 	}
@@ -290,11 +312,38 @@ func TestImport_JobStartsAfterCheck(t *testing.T) {
 	i.number, err = v.client.HIncrBy(t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
 	v.must(err)
 	var rejected *RejectedError
-	if _, err := i.applyPartitions(t.Context(), true); !errors.As(err, &rejected) ||
+	if _, err := i.applyPartitions(t.Context(), nil, true); !errors.As(err, &rejected) ||
 		!reflect.DeepEqual(rejected.Instances, []string{"c1/i1"}) {
 		t.Error(err)
 	}
 	if got := v.find("h1", "c1", "i2", ""); got.Source.ID != "s2" {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// If a job moves an instance after the check, the import does not forget the move.
+func TestImport_JobEndsAfterCheck(t *testing.T) {
+	t.Parallel()
+	v := newInventory(t)
+	v.importFile(sample())
+	f := sample()
+	f.Containers[0].ID = "c1-new"
+	i, err := v.newImport(f)
+	v.must(err)
+	i.number, err = v.client.HIncrBy(t.Context(), v.keys.inventoryImports(), "begun", 1).Result()
+	v.must(err)
+	v.recordMove("h1", "c1/i1", "s2")
+	for _, moved := range []map[string]string{nil, {"c1/i1": "s1"}} {
+		if _, err := i.applyPartitions(t.Context(), moved, true); !errors.Is(err, errMoved) {
+			t.Errorf("checked %v: got error %v, want %v", moved, err, errMoved)
+		}
+	}
+	if got := v.find("h1", "c1", "i1", ""); got.Source.ID != "s2" {
+		t.Errorf("got %+v", got)
+	}
+	_, err = i.applyPartitions(t.Context(), map[string]string{"c1/i1": "s2"}, true)
+	v.must(err)
+	if got := v.find("h1", "c1-new", "i1", ""); got.Source.ID != "s1" {
 		t.Errorf("got %+v", got)
 	}
 }
@@ -327,7 +376,7 @@ func TestImport_Superseded(t *testing.T) {
 		t.Error(err)
 	}
 	for _, apply := range []bool{false, true} {
-		if _, err := slow.applyPartitions(t.Context(), apply); !errors.Is(err, ErrImportSuperseded) {
+		if _, err := slow.applyPartitions(t.Context(), nil, apply); !errors.Is(err, ErrImportSuperseded) {
 			t.Error(err)
 		}
 	}

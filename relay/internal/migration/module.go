@@ -121,6 +121,9 @@ func (m *Module) seedInventory(ctx context.Context, v *Inventory, file *File) er
 	if err != nil {
 		return fmt.Errorf("import %s: %w", m.o.InventoryFile, err)
 	}
+	if unfinished, err := v.IsImportUnfinished(ctx); err == nil && unfinished {
+		m.log.Warn("an import of an inventory is in progress, or was interrupted; in the second case, repeat it")
+	}
 	if changes.Any() {
 		m.log.Info("inventory file was imported", "path", m.o.InventoryFile,
 			"server_count", len(file.Servers), "container_count", len(file.Containers), "cleared_move_count", changes.MovesCleared)

@@ -318,6 +318,30 @@ func TestDigest_ReloadShortensOpenDigests(t *testing.T) {
 	}
 }
 
+// A node that has not reloaded yet opens digests with the old wait. It may stop before they are due.
+func TestDigest_ShortensDigestsOfOtherNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p, old := e.pipeline(sink, gathering(time.Minute, 20)), e.pipeline(sink, gathering(24*time.Hour, 20))
+	poll := func() {
+		t.Helper()
+		request := p.Poll(true, true)
+		if err := p.Apply(t.Context(), e.store.Retries.Poll(t.Context(), []store.PollRequest{request})[0]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	poll()
+	if err := handleDelivery(t.Context(), old, event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	poll()
+	open, err := e.store.Digests.List(t.Context(), "s", 0, 10)
+	if err != nil || len(open) != 1 || time.Until(open[0].SealAt) > time.Hour {
+		t.Errorf("got open digests %+v, %v, want one that is due in a minute", open, err)
+	}
+}
+
 // The number of open digests is limited by the backlog. Further notifications are delivered alone.
 func TestDigest_LimitedByBacklog(t *testing.T) {
 	t.Parallel()

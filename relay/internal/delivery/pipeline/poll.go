@@ -67,7 +67,8 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 		o.Log.Error("scheduled delivery has lost its record in Redis and was removed", "delivery_id", id)
 	}
 	next := r.NextDue
-	if !p.digestsShortened {
+	// Later, another node may open digests with an old configuration.
+	if !p.digestsShortened || polling.request.WithState && o.Digest.Wait > 0 {
 		shortened, sealErr := o.Store.Digests.SealWithin(ctx, o.Name, o.digestWait())
 		if p.digestsShortened = sealErr == nil; sealErr != nil {
 			err, next = errors.Join(err, sealErr), digestRetryDelay

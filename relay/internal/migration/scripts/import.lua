@@ -1,8 +1,9 @@
 -- Replace the containers of a partition with an import, or only count the changes.
 -- KEYS: containers, instances, moved, migrating, imported.
--- ARGV: number of the import, 1 to apply or 0 to count, number of servers and their IDs, number of containers with ID
--- and value of each, then <container>/<instance> and server of each instance.
--- Returns 0 if the import is superseded. Otherwise returns 1, the numbers of added, changed and removed containers, the
+-- ARGV: number of the import, 1 to apply or 0 to count, number of servers and their IDs, number of moves that the caller has checked
+-- with <container>/<instance> and server of each, number of containers with ID and value of each, then <container>/<instance> and
+-- server of each instance.
+-- Returns 0 if the import is superseded, and 2 if a job has moved an instance since the check. Otherwise returns 1, the numbers of added, changed and removed containers, the
 -- same for instances, the number of cleared moves, and the migrating instances that prevent the import. If there are
 -- such instances, the script changes nothing.
 local containers, instances, moved, migrating, imported = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
@@ -30,9 +31,12 @@ end
 local known = {}
 for i = 1, tonumber(ARGV[at]) do known[ARGV[at + i]] = true end
 at = at + 1 + tonumber(ARGV[at])
-local count = tonumber(ARGV[at])
-at = at + 1
-local to_containers = pairs_of(count)
+local function counted_pairs()
+  at = at + 1
+  return pairs_of(tonumber(ARGV[at - 1]))
+end
+local checked = counted_pairs()
+local to_containers = counted_pairs()
 local to_instances = pairs_of((#ARGV - at + 1) / 2)
 local is_containers, is_instances, is_moved, is_migrating =
   read(containers), read(instances), read(moved), read(migrating)
@@ -41,6 +45,7 @@ local is_containers, is_instances, is_moved, is_migrating =
 local cleared = {}
 for field, server in pairs(is_moved) do
   if not to_instances[field] or to_instances[field] == server or not known[server] then
+    if not to_instances[field] and checked[field] ~= server then return {2} end
     cleared[#cleared + 1] = field
     cleared[field] = true
   end

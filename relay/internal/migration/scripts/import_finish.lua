@@ -11,6 +11,7 @@ for i = 3, #ARGV do stays[ARGV[i]] = true end
 for _, id in ipairs(redis.call('HKEYS', KEYS[2])) do
   if not stays[id] then redis.call('HDEL', KEYS[2], id) end
 end
+redis.call('HDEL', KEYS[1], 'unfinished_seed')
 if redis.call('HDEL', KEYS[1], 'unfinished') == 1 then
   redis.call('INCR', KEYS[3])
 end
