@@ -246,7 +246,7 @@ func TestParseFile_Errors(t *testing.T) {
 		},
 		"instance key": {
 			clusters + "containers: {c: {hub_id: h, instances: {i: {server: server-1}}}}",
-			[]string{"has no server_id", "containers.c.instances.i.server: unknown key; the keys here are server_id"},
+			[]string{"has no server_id", "containers.c.instances.i.server: unknown key; did you mean \"server_id\"?"},
 		},
 		"tag": {"clusters: {p: !x {}}", []string{"tags are not supported"}},
 		"several errors": {

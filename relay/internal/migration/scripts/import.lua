@@ -3,9 +3,9 @@
 -- ARGV: number of the import, 1 to apply or 0 to count, number of servers and their IDs, number of moves that the caller has checked
 -- with <container>/<instance> and server of each, number of containers with ID and value of each, then <container>/<instance> and
 -- server of each instance.
--- Returns 0 if the import is superseded, and 2 if a job has moved an instance since the check. Otherwise returns 1, the numbers of added, changed and removed containers, the
--- same for instances, the number of cleared moves, and the migrating instances that prevent the import. If there are
--- such instances, the script changes nothing.
+-- Returns 0 if the import is superseded, and 2 if a job has moved an instance since the check. Otherwise returns 1, the numbers of
+-- added, changed and removed containers, the same for instances, the number of cleared moves, and the migrating instances that
+-- prevent the import. If there are such instances, the script changes nothing.
 local containers, instances, moved, migrating, imported = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local number, apply = tonumber(ARGV[1]), ARGV[2] == '1'
 if tonumber(redis.call('GET', imported) or '0') > number then
