@@ -245,25 +245,40 @@ func (instantLease) Run(ctx context.Context, fn func(context.Context) error) err
 // brokenPartition is an inbox whose entries of one hub cannot be stored.
 type brokenPartition struct {
 	*inbox.Store
-	hub string
-	err error
+	hub    string
+	err    error
+	failed bool
+	later  int // calls after the failed one
 }
 
 func (s *brokenPartition) Append(ctx context.Context, partition int, entries []inbox.Notification) (inbox.Result, error) {
 	if s.Keys().Partition(s.hub) == partition {
+		s.failed = true
 		return inbox.Result{}, s.err
 	}
+	s.countCall()
 	return s.Store.Append(ctx, partition, entries)
 }
 
-// After a failover, the new primary may lack what was stored, so it must keep the entries.
+func (s *brokenPartition) Quarantine(ctx context.Context, entries []inbox.RejectedEntry) (inbox.Result, error) {
+	s.countCall()
+	return s.Store.Quarantine(ctx, entries)
+}
+
+func (s *brokenPartition) countCall() {
+	if s.failed {
+		s.later++
+	}
+}
+
+// After a failover, the new primary may lack what was stored. It must keep the entries, and earlier ones must be stored first.
 func TestInbox_KeepsEntriesAfterLostConnection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		err  error
 		left int64
 	}{
-		"connection lost": {redisconn.WrapError("store", io.EOF), 2},
+		"connection lost": {redisconn.WrapError("store", io.EOF), 3},
 		"redis is full":   {redisconn.NewFullError("store", errors.New("OOM")), 1},
 		"slot moves":      {redisconn.WrapError("store", errors.New("redis: ASK 1 127.0.0.1:1")), 1},
 	} {
@@ -276,12 +291,17 @@ func TestInbox_KeepsEntriesAfterLostConnection(t *testing.T) {
 			}
 			add(t, b, "data", inboxItem(good, 0))
 			add(t, b, "data", inboxItem(bad, 1))
-			in := NewInboxReader(InboxOptions{Decoder: newDecoder(t), Store: &brokenPartition{b.inbox, bad, test.err}})
+			add(t, b, "data", "invalid")
+			store := &brokenPartition{Store: b.inbox, hub: bad, err: test.err}
+			in := NewInboxReader(InboxOptions{Decoder: newDecoder(t), Store: store})
 			if err := in.readOnce(t.Context()); !errors.Is(err, test.err) {
 				t.Errorf("got error %v, want %v", err, test.err)
 			}
 			if left := inboxLen(b); left != test.left {
 				t.Errorf("%d entries are left, want %d", left, test.left)
+			}
+			if isLost := name == "connection lost"; isLost != (store.later == 0) {
+				t.Errorf("%d calls followed the failed one", store.later)
 			}
 		})
 	}
