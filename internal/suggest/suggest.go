@@ -16,7 +16,7 @@ const maxName = 64
 // suggestion.
 func ClosestName(word string, names []string) string {
 	return Closest(word, names, func(a, b []byte) int {
-		if len(a) > 0 && bytes.HasPrefix(b, append(slices.Clip(a), '_')) {
+		if rest, ok := bytes.CutPrefix(b, a); ok && len(a) > 0 && bytes.HasPrefix(rest, []byte("_")) {
 			return 1
 		}
 		// The distance is at least the difference in length, so most names need no comparison.

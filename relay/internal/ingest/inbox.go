@@ -111,9 +111,9 @@ func (in *InboxReader) readLoop(ctx context.Context) error {
 }
 
 // readOnce handles the first entries of the inbox. It always starts at the front: handled entries are deleted, and
-// entries that were not deleted are recognized by their ID. After a lost connection it stores and deletes nothing more: another
-// server may have become the primary, with earlier entries but without what was stored of them. A later entry would move the
-// position past these.
+// entries that were not deleted are recognized by their ID. After a lost connection it stores and deletes nothing more, because a
+// replica may have become the primary. Its inbox may have earlier entries that its log lacks. If a later entry were stored first,
+// they would count as stored.
 func (in *InboxReader) readOnce(ctx context.Context) error {
 	entries, err := in.opt.Store.Read(ctx, "", inboxCount, inboxBlock)
 	if err != nil || ctx.Err() != nil {
@@ -127,14 +127,14 @@ func (in *InboxReader) readOnce(ctx context.Context) error {
 	var handled []string
 	for partition, list := range good {
 		ids, err := in.storeEntries(ctx, partition, list)
-		handled = append(handled, ids...)
-		if errs = append(errs, err); redisconn.IsConnectionLost(err) {
+		handled, errs = append(handled, ids...), append(errs, err)
+		if redisconn.IsConnectionLost(err) {
 			return errors.Join(errs...)
 		}
 	}
 	ids, err := in.quarantineEntries(ctx, bad)
-	handled = append(handled, ids...)
-	if errs = append(errs, err); len(handled) > 0 && !redisconn.IsConnectionLost(err) {
+	handled, errs = append(handled, ids...), append(errs, err)
+	if len(handled) > 0 && !redisconn.IsConnectionLost(err) {
 		errs = append(errs, in.opt.Store.Delete(ctx, handled))
 	}
 	return errors.Join(errs...)

@@ -271,16 +271,17 @@ func (s *brokenPartition) countCall() {
 	}
 }
 
-// After a failover, the new primary may lack what was stored. It must keep the entries, and earlier ones must be stored first.
+// After a failover, the new primary may lack what was stored. It must keep the entries, and the earlier ones must be stored first.
 func TestInbox_KeepsEntriesAfterLostConnection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		err  error
-		left int64
+		err   error
+		stops bool // nothing more is stored
+		left  int64
 	}{
-		"connection lost": {redisconn.WrapError("store", io.EOF), 3},
-		"redis is full":   {redisconn.NewFullError("store", errors.New("OOM")), 1},
-		"slot moves":      {redisconn.WrapError("store", errors.New("redis: ASK 1 127.0.0.1:1")), 1},
+		"connection lost": {redisconn.WrapError("store", io.EOF), true, 3},
+		"redis is full":   {redisconn.NewFullError("store", errors.New("OOM")), false, 1},
+		"slot moves":      {redisconn.WrapError("store", errors.New("redis: ASK 1 127.0.0.1:1")), false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -300,8 +301,8 @@ func TestInbox_KeepsEntriesAfterLostConnection(t *testing.T) {
 			if left := inboxLen(b); left != test.left {
 				t.Errorf("%d entries are left, want %d", left, test.left)
 			}
-			if isLost := name == "connection lost"; isLost != (store.later == 0) {
-				t.Errorf("%d calls followed the failed one", store.later)
+			if stopped := store.later == 0; stopped != test.stops {
+				t.Errorf("%d calls followed the failed one, want none: %t", store.later, test.stops)
 			}
 		})
 	}

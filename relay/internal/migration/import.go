@@ -167,11 +167,12 @@ func (inv *Inventory) newImport(f *File) (*importRun, error) {
 }
 
 // errMoved reports that a job has moved an instance since the snapshot was read.
-var errMoved = errors.New("an instance was moved during the import; import the file again")
+var errMoved = &RejectedError{Reason: "jobs moved instances during the import; import the file again"}
 
-// maxChecks is the number of checks of an import while jobs move instances.
+// maxChecks limits how often an import is checked because of [errMoved].
 const maxChecks = 3
 
+// run checks and applies the import. It starts again if a job has moved an instance since the check.
 func (i *importRun) run(ctx context.Context, seed bool) (changes Changes, err error) {
 	for range maxChecks {
 		if changes, err = i.checkAndApply(ctx, seed); !errors.Is(err, errMoved) {
@@ -239,8 +240,8 @@ func (i *importRun) runGlobalScript(ctx context.Context, script *redis.Script, k
 	return redisconn.WrapError("import the servers of an inventory", err)
 }
 
-// applyPartitions applies the import to all partitions. If apply is false, it only returns the changes. It returns errMoved if it
-// would forget a move of an instance that is not in moved, because that was not checked.
+// applyPartitions applies the import to all partitions. If apply is false, it only returns the changes. moved contains the moves that
+// were checked. If an import would clear another one, because the file lacks its instance, applyPartitions returns [errMoved].
 func (i *importRun) applyPartitions(ctx context.Context, moved map[string]string, apply bool) (Changes, error) {
 	var sum Changes
 	var busy []string

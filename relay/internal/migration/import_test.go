@@ -321,7 +321,7 @@ func TestImport_JobStartsAfterCheck(t *testing.T) {
 	}
 }
 
-// If a job moves an instance after the check, the import does not forget the move.
+// If a job moves an instance after the check, the import keeps the move.
 func TestImport_JobEndsAfterCheck(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
@@ -335,7 +335,7 @@ func TestImport_JobEndsAfterCheck(t *testing.T) {
 	v.recordMove("h1", "c1/i1", "s2")
 	for _, moved := range []map[string]string{nil, {"c1/i1": "s1"}} {
 		if _, err := i.applyPartitions(t.Context(), moved, true); !errors.Is(err, errMoved) {
-			t.Errorf("checked %v: got error %v, want %v", moved, err, errMoved)
+			t.Errorf("checked moves %v: got error %v, want %v", moved, err, errMoved)
 		}
 	}
 	if got := v.find("h1", "c1", "i1", ""); got.Source.ID != "s2" {

@@ -122,7 +122,7 @@ func (m *Module) seedInventory(ctx context.Context, v *Inventory, file *File) er
 		return fmt.Errorf("import %s: %w", m.o.InventoryFile, err)
 	}
 	if unfinished, err := v.IsImportUnfinished(ctx); err == nil && unfinished {
-		m.log.Warn("an import of an inventory is in progress, or was interrupted; in the second case, repeat it")
+		m.log.Warn("an inventory import is in progress or was interrupted; if it was interrupted, import the file again")
 	}
 	if changes.Any() {
 		m.log.Info("inventory file was imported", "path", m.o.InventoryFile,

@@ -105,8 +105,8 @@ func IsUnavailable(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
 }
 
-// IsConnectionLost reports whether a server may have ended before it replied. If it was a primary, another server may have become the
-// primary, and may lack the latest writes.
+// IsConnectionLost reports whether the server may have failed during the operation. A replica that has become the primary since then
+// may lack the latest writes.
 func IsConnectionLost(err error) bool {
 	if !errors.Is(err, ErrUnavailable) {
 		return false

@@ -255,7 +255,7 @@ func (a *Admission) TakeRecovered() bool { return a.breaker.takeRecovered() }
 // FailingAccounts returns the sorted accounts for which the destination fails although it works for others.
 func (a *Admission) FailingAccounts() []string { return a.breaker.failingAccounts() }
 
-// WorksFor reports whether no circuit breaker is open for an account.
+// WorksFor reports whether the circuit breakers of the sink and of an account are closed.
 func (a *Admission) WorksFor(account Account) bool { return a.breaker.worksFor(account) }
 
 // IsFailing reports whether the destination fails for an account and not for others, so a retry that may not start should be

@@ -141,7 +141,7 @@ func (b *breaker) isFailing(account Account) bool {
 	return !b.isOpen && b.accounts.find(account).isOpen()
 }
 
-// worksFor reports whether neither the circuit breaker of the sink nor that of the account is open.
+// worksFor reports whether the circuit breakers of the sink and of an account are closed.
 func (b *breaker) worksFor(account Account) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -67,7 +67,7 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 		o.Log.Error("scheduled delivery has lost its record in Redis and was removed", "delivery_id", id)
 	}
 	next := r.NextDue
-	// Later, another node may open digests with an old configuration.
+	// Also with each later state: a node that has not reloaded yet may open digests with a longer wait.
 	if !p.digestsShortened || polling.request.WithState && o.Digest.Wait > 0 {
 		shortened, sealErr := o.Store.Digests.SealWithin(ctx, o.Name, o.digestWait())
 		if p.digestsShortened = sealErr == nil; sealErr != nil {

@@ -128,19 +128,6 @@ func (p *postponer) makeDue(ctx context.Context) {
 	if p.admission.TakeRecovered() {
 		p.isMakingDue.Store(true)
 	}
-	p.makeRememberedDue(ctx)
-}
-
-// makeDueIfRecovered is called after a delivery was postponed. Its destination may have recovered before the delivery was
-// remembered, and then no success would make it due.
-func (p *postponer) makeDueIfRecovered(ctx context.Context, account admission.Account) {
-	if p.admission.WorksFor(account) {
-		p.isMakingDue.Store(true)
-		p.makeRememberedDue(ctx)
-	}
-}
-
-func (p *postponer) makeRememberedDue(ctx context.Context) {
 	if !p.isMakingDue.Load() {
 		return
 	}
@@ -153,6 +140,15 @@ func (p *postponer) makeRememberedDue(ctx context.Context) {
 		return
 	}
 	p.opts.Wake(0)
+}
+
+// makeDueIfRecovered is called after a delivery was postponed. If the destination recovered before the delivery was remembered, no
+// success makes it due.
+func (p *postponer) makeDueIfRecovered(ctx context.Context, account admission.Account) {
+	if p.admission.WorksFor(account) {
+		p.isMakingDue.Store(true)
+		p.makeDue(ctx)
+	}
 }
 
 // takeRemembered returns the next deliveries to make due, at most maxMadeDue.

@@ -157,8 +157,8 @@ func (a *acker) run() {
 	}
 }
 
-// flush repeats a write until Redis has replied, or for flushTimeout after Close. It repeats no ack of a stored entry: another
-// server may have become the primary, with the entry but without what the handler stored. Such an entry is delivered again.
+// flush repeats a write until Redis has replied, or for flushTimeout after Close. It repeats no ack of a stored entry: a
+// replica that has become the primary may have the entry without what the handler stored. Such an entry is delivered again.
 func (a *acker) flush(batch *ackBatch) {
 	if batch.len() == 0 {
 		return
@@ -172,7 +172,7 @@ func (a *acker) flush(batch *ackBatch) {
 			a.completeBatch(batch)
 			if !retry.IsReset() {
 				a.mu.Lock()
-				stored := a.pending.takeStored() // perhaps on the previous primary
+				stored := a.pending.takeStored() // their content may be only on the previous primary
 				a.mu.Unlock()
 				redeliverEntries(stored)
 			}

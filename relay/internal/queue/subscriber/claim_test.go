@@ -13,10 +13,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
 
-// claimGate is a Redis hook that holds back searches for idle entries until release is closed.
+// claimGate is a Redis hook that delays searches for idle entries until release is closed.
 type claimGate struct {
 	searching chan struct{} // receives at the start of each search, if there is space
-	release   chan struct{}
+	release   <-chan struct{}
 }
 
 var _ redis.Hook = (*claimGate)(nil)
@@ -41,7 +41,9 @@ func (g *claimGate) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 func TestSubscriber_ClaimsOwnReleasedEntries(t *testing.T) {
 	t.Parallel()
 	r := newTestRedis(t)
-	gate := &claimGate{searching: make(chan struct{}, 1), release: make(chan struct{})}
+	held, release := context.WithCancel(t.Context())
+	defer release()
+	gate := &claimGate{searching: make(chan struct{}, 1), release: held.Done()}
 	commands := newClient(t, r.server.Socket)
 	commands.AddHook(gate)
 	var text testkit.Buffer
@@ -51,12 +53,12 @@ func TestSubscriber_ClaimsOwnReleasedEntries(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	r.publish("q", 0, 3) // before the first read, which then returns all of them
 	c, err := s.Subscribe(ctx, "q")
 	if err != nil {
 		t.Fatal(err)
 	}
 	<-gate.searching
-	r.publish("q", 0, 3)
 	next(t, c).Nack()
 	cancel()
 	all := &redis.XPendingExtArgs{Stream: "q", Group: "sinks", Start: "-", End: "+", Count: 10}
@@ -67,7 +69,7 @@ func TestSubscriber_ClaimsOwnReleasedEntries(t *testing.T) {
 		})
 	}
 	waitForIdle("the entries to be released", func(idle time.Duration) bool { return idle > time.Hour })
-	close(gate.release)
+	release()
 	waitForIdle("the entries to be claimed", func(idle time.Duration) bool { return idle < time.Hour })
 	ackAll(t, r.subscribe(s, "q"), 0, 3)
 	if err := s.Close(); err != nil {

@@ -23,7 +23,7 @@ type queueEntry struct {
 	body []byte // see [resp.Entry]
 	read time.Time
 	key  string
-	// stored is set when the handler has acked the entry because it stored the content elsewhere. See [MarkStored].
+	// stored is set with the ack if the handler has stored the content elsewhere. See [MarkStored].
 	stored bool
 	msg    *message.Message // built early for the ordering key, or nil
 }

@@ -30,9 +30,8 @@ const metadataCursor = "cursor"
 // metadataStored is the metadata key that [MarkStored] sets.
 const metadataStored = "stored"
 
-// MarkStored declares that a handler has stored what is in a message elsewhere in Redis. It must be called before the message is
-// acked. If the ack fails then, the message is delivered again, because a failover may have lost what was stored, but not the
-// message.
+// MarkStored records that the handler has stored the content of a message elsewhere in Redis. Call it before the ack. If the ack
+// fails, the message is delivered again, because a failover may have lost what was stored and kept the message.
 func MarkStored(m *message.Message) { m.Metadata[metadataStored] = "true" }
 
 // Config configures a [Subscriber]. Commands, Readers, Consumer and Group are required.

@@ -344,7 +344,7 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 		select {
 		case <-msg.Acked():
 			cancel()
-			sub.t.ack(e, msg)
+			sub.t.ackEntry(e, msg)
 			return true
 		case <-msg.Nacked():
 			cancel()
@@ -363,15 +363,15 @@ func (sub *subscription) deliverEntry(e *queueEntry) bool {
 func (t *topicQueue) tryAck(e *queueEntry, msg *message.Message) bool {
 	select {
 	case <-msg.Acked():
-		t.ack(e, msg)
+		t.ackEntry(e, msg)
 		return true
 	default:
 		return false
 	}
 }
 
-// ack stores the ack of a message that its handler has acked.
-func (t *topicQueue) ack(e *queueEntry, msg *message.Message) {
+// ackEntry removes an entry from its stream soon, after the handler has acked its message.
+func (t *topicQueue) ackEntry(e *queueEntry, msg *message.Message) {
 	e.stored = msg.Metadata[metadataStored] != ""
 	t.s.acker.ackEntry(e)
 }
