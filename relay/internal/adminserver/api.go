@@ -297,7 +297,7 @@ func (h *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	if r.Context().Err() == nil {
 		h.log.Warn("admin request failed", "path", r.URL.Path, "error", err)
 	}
-	return relay.NewError(relay.CodeNotReady, err.Error())
+	return relay.NewError(relay.CodeNotReady, describeLostReply(r, err).Error())
 }
 
 func tooLarge(maxBody int) error {

@@ -89,6 +89,14 @@ func describePartialChange(err error, changed int, pastTense string) error {
 		changed, pastTense)).WithExtra("changed", changed)
 }
 
+// describeLostReply adds to the error of a change that the change may have been made.
+func describeLostReply(r *http.Request, err error) error {
+	if isChange := r.Method == http.MethodPost || r.Method == http.MethodPut; !isChange || !redisconn.MayHaveRun(err) {
+		return err
+	}
+	return fmt.Errorf("%w; the change may have been made: check it before you repeat the request", err)
+}
+
 func newStateError(name string) *relay.Error {
 	var known []string
 	for _, state := range delivery.ListedStates() {

@@ -2,9 +2,12 @@ package adminserver
 
 import (
 	"context"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -72,6 +75,35 @@ func TestChange_Interrupted(t *testing.T) {
 		if w.Code != 503 || !strings.Contains(w.Body.String(), "5 were dropped before that") ||
 			!strings.Contains(w.Body.String(), `"changed":5`) {
 			t.Errorf("%s: got %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// brokenQuarantine loses Redis during a change.
+type brokenQuarantine struct {
+	Quarantine
+	err error
+}
+
+func (q brokenQuarantine) DropQuarantined(context.Context, []string) ([]string, error) {
+	return nil, q.err
+}
+
+// The error of a change says if it may have been made.
+func TestChange_ReplyIsLost(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[error]bool{
+		os.ErrDeadlineExceeded:                         true,
+		&net.OpError{Op: "dial", Err: io.EOF}:          false,
+		errors.New("redis: all sentinels are offline"): false,
+	} {
+		w := httptest.NewRecorder()
+		r := httptest.NewRequest(http.MethodPost, "/api/quarantine/drop", strings.NewReader(`{"ids":["a"]}`))
+		r.Host = ""
+		q := brokenQuarantine{err: redisconn.WrapError("drop entries", cause)}
+		newOpen(Options{Quarantine: q}).ServeHTTP(w, r)
+		if got := strings.Contains(w.Body.String(), "may have been made"); w.Code != 503 || got != want {
+			t.Errorf("%v: got %d %s", cause, w.Code, w.Body)
 		}
 	}
 }

@@ -102,8 +102,12 @@ func IsUnavailable(err error) bool {
 			return true
 		}
 	}
-	return strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
+	return isClientError(err)
 }
+
+// isClientError reports whether err is an error of go-redis itself: no Sentinel is reachable, the cluster has no nodes, or no
+// connection is free. Then it has sent nothing.
+func isClientError(err error) bool { return strings.HasPrefix(err.Error(), "redis: ") }
 
 // IsConnectionLost reports whether the server may have failed during the operation. A replica that has become the primary since then
 // may lack the latest writes.
@@ -117,6 +121,20 @@ func IsConnectionLost(err error) bool {
 		}
 	}
 	return true
+}
+
+// MayHaveRun reports whether Redis may have executed the operation of an error, because it was sent and its reply was lost.
+func MayHaveRun(err error) bool {
+	var unavailable *unavailableError
+	var reply redis.Error
+	var network *net.OpError
+	switch {
+	case !IsConnectionLost(err), errors.As(err, &reply):
+		return false
+	case errors.As(err, &network) && network.Op == "dial":
+		return false
+	}
+	return !errors.As(err, &unavailable) || !isClientError(unavailable.cause)
 }
 
 // TransactionError returns the reply because of which Redis discarded a transaction, such as OOM, instead of EXECABORT.
