@@ -25,6 +25,7 @@ func TestAdmin_Errors(t *testing.T) {
 			"]}": "admin.listen: is also the address of another listener",
 		"admin: {listen: localhost, tokens: [" + token +
 			"]}": "admin.listen: \"localhost\" is not an address",
+		"admin: {listen: 'unix:///run/admin.sock'}": "admin.listen: \"unix:///run/admin.sock\" is not an address",
 		"health: {listen: '127.0.0.1:8080'}": "health.listen: is " +
 			"the same address as server.listen",
 		"health: {listen: ''}": "health.listen: " +

@@ -136,7 +136,7 @@ func checkPublicURL(s string) string {
 
 func (l *loader) checkListen(path, address string) {
 	host, port, err := net.SplitHostPort(address)
-	if err != nil {
+	if err != nil || strings.Contains(address, "/") {
 		l.Error(path, fmt.Sprintf("%q is not an address", relay.Truncate(address, maxQuoted)),
 			"write host:port, such as 127.0.0.1:8080 or :8080")
 		return
