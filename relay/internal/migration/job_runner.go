@@ -40,6 +40,8 @@ type jobRunner struct {
 	writeSeq int
 	// hasSlot is set while the job holds its server slots.
 	hasSlot atomic.Bool
+	// steps is the stored text of the steps when the job runs.
+	steps atomic.Value
 	// canceled is closed when a heartbeat reports that the job was canceled.
 	canceled chan struct{}
 }
@@ -75,16 +77,14 @@ func (j *jobRunner) runJob(ctx context.Context) {
 	err := j.advanceJob(workCtx)
 	cancel(nil)
 	<-heartbeatDone
-	finalCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
-	defer stop()
 	switch {
 	case err == nil:
 		j.worker.o.Observer.JobEnded(j.job.State, time.Since(j.job.queuedLocal))
 		j.log.Info("migration ended", "state", string(j.job.State), "error", j.job.Error,
 			"source_server_id", j.job.Source, "destination_server_id", j.job.Destination)
-	case errors.Is(err, errJobMissing):
-		j.rollBackLostJob(ctx)
-	case errors.Is(err, errJobEnded):
+	case errors.Is(err, errJobMissing), errors.Is(err, errStartLost) && j.job.State == relay.JobRunning:
+		j.rollBackLostJob(ctx, err)
+	case errors.Is(err, errJobEnded), errors.Is(err, errStartLost):
 		j.log.Info("migration was ended by a cancellation or by another node")
 	case errors.Is(err, errSuperseded):
 		j.log.Warn("another node has taken over the migration")
@@ -96,30 +96,40 @@ func (j *jobRunner) runJob(ctx context.Context) {
 	case errors.Is(err, errNoServer):
 		j.log.Error("migration waits for another node", "source_server_id", j.job.Source,
 			"destination_server_id", j.job.Destination, "reason", err)
-		j.handOver(finalCtx)
+		j.handOver(ctx)
 	default:
 		j.log.Info("released migration for another node", "reason", err)
-		j.handOver(finalCtx)
+		j.handOver(ctx)
 	}
+	finalCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
+	defer stop()
 	j.releaseServerSlot(finalCtx)
 }
 
-// handOver makes the job available to other workers immediately.
+// handOver makes the job available to other workers immediately, also after the end of ctx.
 func (j *jobRunner) handOver(ctx context.Context) {
-	if _, err := j.worker.store.sendHeartbeat(ctx, j.job, j.worker.o.Name, handoverIdleTime); err != nil &&
+	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), finalWriteTimeout)
+	defer stop()
+	if _, err := j.worker.store.sendHeartbeat(ctx, j.job, j.worker.o.Name, j.runningSteps(), handoverIdleTime); err != nil &&
 		!errors.Is(err, errSuperseded) {
 		j.log.Warn("could not release migration", "error", err)
 	}
 }
 
-// rollBackLostJob moves the instance back after Redis has lost the running job. Only this process still has the data of
+// runningSteps returns the stored text of the steps, or "" if the job does not run yet.
+func (j *jobRunner) runningSteps() string {
+	steps, _ := j.steps.Load().(string)
+	return steps
+}
+
+// rollBackLostJob moves the instance back after Redis has lost the running job or its start. Only this process still has the data of
 // the job, and the instance may be stopped. If a newer job is already running, the driver rejects the call.
-func (j *jobRunner) rollBackLostJob(ctx context.Context) {
-	if !j.hasSlot.Load() {
+func (j *jobRunner) rollBackLostJob(ctx context.Context, reason error) {
+	if j.job.State != relay.JobRunning {
 		j.log.Error("Redis has lost a waiting migration")
 		return
 	}
-	j.log.Error("rolling back a running migration that Redis has lost", "server", j.job.Source)
+	j.log.Error("rolling back a running migration that Redis has lost", "reason", reason, "server", j.job.Source)
 	m := j.job.toMigration()
 	m.Undo = true
 	for n := 1; ; n++ {
@@ -146,7 +156,7 @@ func (j *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCaus
 	lastSuccess := time.Now()
 	for await.Duration(ctx, j.worker.timings.heartbeatInterval) {
 		start := time.Now()
-		canceled, err := j.worker.store.sendHeartbeat(ctx, j.job, j.worker.o.Name, 0)
+		canceled, err := j.worker.store.sendHeartbeat(ctx, j.job, j.worker.o.Name, j.runningSteps(), 0)
 		if canceled && !j.isCanceled() {
 			j.log.Info("migration was canceled")
 			close(j.canceled)
@@ -203,19 +213,28 @@ func (j *jobRunner) failDamagedJob(ctx context.Context) error {
 	)
 }
 
-// markRunning stores that the job is running, unless it already is.
+// markRunning stores that the job is running, unless it already is. Replicas must have it, because a job without it is canceled
+// without a rollback.
 func (j *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep) error {
-	if j.job.State == relay.JobRunning {
-		return nil
+	isNew := j.job.State != relay.JobRunning
+	if isNew {
+		j.job.Steps = steps
 	}
-	text, err := json.Marshal(steps)
+	text, err := json.Marshal(j.job.Steps)
 	if err != nil {
 		return fmt.Errorf("encode the driver's steps: %w", err)
 	}
-	e := j.newEvents().addJobState(topicJobChanged, relay.JobRunning, "", j.job.Source).
-		addInstance(topicInstance, instanceMigrating, "", j.job.Source)
-	j.job.Steps = steps
-	return j.transition(ctx, relay.JobRunning, e, jobUpdate{fields: []string{"steps", string(text), "started", "@now"}})
+	if isNew {
+		e := j.newEvents().addJobState(topicJobChanged, relay.JobRunning, "", j.job.Source).
+			addInstance(topicInstance, instanceMigrating, "", j.job.Source)
+		err = j.transition(ctx, relay.JobRunning, e, jobUpdate{
+			fields: []string{"steps", string(text), "started", "@now"}, isReplicated: true,
+		})
+	}
+	if err == nil {
+		j.steps.Store(string(text))
+	}
+	return err
 }
 
 // driveMigration calls the driver until the outcome is known.

@@ -12,7 +12,8 @@ import (
 )
 
 func (j *jobRunner) acquireServerSlot(ctx context.Context) (bool, error) {
-	return j.worker.store.acquireServerSlot(ctx, j.job, j.worker.o.ServerConcurrency, j.worker.timings.heartbeatTimeout)
+	return j.worker.store.acquireServerSlot(ctx, j.job, j.worker.o.ServerConcurrency, j.worker.timings.heartbeatTimeout,
+		j.hasSlot.Load())
 }
 
 // waitForServerSlot waits for the server slots and marks the job as running. If the wait exceeds ExpireAfter, it ends

@@ -59,6 +59,7 @@ var (
 	errSuperseded      = errors.New("another worker has taken over the job")
 	errJobMissing      = fmt.Errorf("the job is missing in Redis: %w", errSuperseded)
 	errJobEnded        = fmt.Errorf("the job has ended: %w", errSuperseded)
+	errStartLost       = fmt.Errorf("the job has ended without a stored start: %w", errSuperseded)
 	errMigrating       = errors.New("the instance is already being migrated")
 	errInstanceMoved   = errors.New("the instance has moved")
 	errInstanceRemoved = errors.New("the instance was removed from the inventory")
@@ -280,6 +281,8 @@ type jobUpdate struct {
 	// fields are names and values. The value "@now" means the current time.
 	fields []string
 	events []relay.Notification
+	// isReplicated waits for replicas.
+	isReplicated bool
 	// isFinal ends the job. If movedTo is not empty, the instance has moved to that server.
 	isFinal bool
 	movedTo string
@@ -301,18 +304,27 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 	for _, f := range u.fields {
 		args = append(args, f)
 	}
-	return checkLease(updateScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "update a job")
+	args = appendEvents(args, u.events)
+	if !u.isReplicated {
+		return checkLease(updateScript.Run(ctx, s.client, keys, args...), "update a job")
+	}
+	return s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) error {
+		return checkLease(updateScript.Run(ctx, r, keys, args...), "update a job")
+	})
 }
 
 // heartbeatCanceled is the reply of heartbeat.lua for a canceled job.
 const heartbeatCanceled = 2
 
 // sendHeartbeat marks a job as active. If idle is positive, the job instead looks abandoned, as if idle had passed since
-// the last heartbeat. It reports whether the job was canceled.
-func (s *jobStore) sendHeartbeat(ctx context.Context, j *job, worker string, idle time.Duration) (canceled bool, err error) {
+// the last heartbeat. If steps is not empty, the job is running, and its state is restored if a failover has lost it. sendHeartbeat
+// reports whether the job was canceled.
+func (s *jobStore) sendHeartbeat(
+	ctx context.Context, j *job, worker, steps string, idle time.Duration,
+) (canceled bool, err error) {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
-	cmd := heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds())
+	cmd := heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds(), steps)
 	return cmd.Val() == int64(heartbeatCanceled), checkLease(cmd, "renew a job")
 }
 
@@ -334,14 +346,19 @@ func checkLease(cmd *redis.Cmd, operation string) error {
 		return fmt.Errorf("%s: %w", operation, errJobMissing)
 	case result == -2:
 		return fmt.Errorf("%s: %w", operation, errJobEnded)
+	case result == -3:
+		return fmt.Errorf("%s: %w", operation, errStartLost)
 	}
 	return nil
 }
 
-// acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job has them.
-func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer int, ttl time.Duration) (bool, error) {
+// acquireServerSlot requests the server slots of a job for ttl, or renews them. It reports whether the job has them. A job that
+// runs gets them even if Redis has lost that it has them, and keeps them for 12 times ttl.
+func (s *jobStore) acquireServerSlot(
+	ctx context.Context, j *job, maxPerServer int, ttl time.Duration, isRunning bool,
+) (bool, error) {
 	n, err := slotScript.Run(ctx, s.client, []string{s.keys.serverSlots(), s.keys.accountStarts()},
-		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli(), j.Account).Int()
+		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli(), j.Account, isRunning).Int()
 	if err != nil {
 		return false, fmt.Errorf("acquire server slots: %w", err)
 	}

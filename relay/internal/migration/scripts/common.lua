@@ -7,13 +7,16 @@ local function now()
 end
 
 -- no_lease returns the reply to a worker without the lease of a job: 0 if another worker has it, -1 if the job is missing, -2 if
--- it has ended.
+-- it has ended, -3 if it has ended without a stored start.
 local function no_lease(job)
   local state = redis.call('HGET', job, 'state')
   if not state then
     return -1
   end
-  return (state == 'completed' or state == 'error' or state == 'expired') and -2 or 0
+  if state == 'completed' or state == 'error' or state == 'expired' then
+    return redis.call('HEXISTS', job, 'started') == 1 and -2 or -3
+  end
+  return 0
 end
 
 -- known_job returns the result of an idempotency key, or false. It sets the remaining time of the key again, because
