@@ -16,8 +16,8 @@ type DeadLetter struct {
 	HubID         string    `json:"hub_id"`
 	AccountID     string    `json:"account_id"`
 	LastAttemptAt time.Time `json:"last_attempt_at"`
-	// Reason is permanent (a retry cannot help), exhausted (no retries are left) or unreadable (the stored delivery cannot be
-	// decoded).
+	// Reason is permanent (a retry cannot help), exhausted (no attempts are left, or retry.max_age was reached) or unreadable (the
+	// stored delivery cannot be decoded).
 	Reason string `json:"reason"`
 	// Error is the error of the last attempt.
 	Error string `json:"error"`

@@ -77,7 +77,8 @@ type Sink struct {
 	FailedAttempts map[string]int64 `json:"failed_attempts"`
 	// AttemptSeconds is the duration of all attempts together, in seconds.
 	AttemptSeconds float64 `json:"attempt_seconds"`
-	// Dropped counts the events and dead letters that were dropped because the backlog or Redis was full.
+	// Dropped counts the events and dead letters that were dropped because of a limit: the backlog, the share of their account, or
+	// the memory of Redis. It does not count what operators drop.
 	Dropped int64 `json:"dropped"`
 	// Changes are the last changes of the state, the newest first. Only sinks.show returns them.
 	Changes []SinkChange `json:"changes,omitempty"`

@@ -49,6 +49,8 @@ type Request struct {
 	// headers after the last value are omitted.
 	Values []string
 	Body   []byte
+	// NewConnection is set if no idle HTTP/1.1 connection may be used. A server may close one while the request is on its way.
+	NewConnection bool
 }
 
 // ToHTTP converts p to a request for net/http.

@@ -121,7 +121,11 @@ func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error
 	if p.Head.encoded == nil || !arePrintableASCII(p.Values) {
 		return t.RoundTrip(p.ToHTTP(ctx))
 	}
-	for c := t.idle.get(u); c != nil; c = t.idle.get(u) {
+	for !p.NewConnection {
+		c := t.idle.get(u)
+		if c == nil {
+			break
+		}
 		resp, err := t.roundTripOn(ctx, c, p)
 		if !errors.Is(err, errConnClosed) {
 			return resp, err

@@ -291,6 +291,31 @@ func TestPost_WrittenRequestIsNotRepeated(t *testing.T) {
 	}
 }
 
+// A server may close each connection soon after its response.
+func TestPost_NewConnection(t *testing.T) {
+	t.Parallel()
+	target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		for readRequest(in) {
+			_, _ = io.WriteString(conn, okResponse)
+		}
+	})
+	c := newTestClient(t)
+	for n, isNew := range []bool{false, false, true, false} {
+		p := &Request{Head: NewRequestTemplate(target.URL(), nil), Body: []byte("{}"), NewConnection: isNew}
+		resp, err := c.transport.Post(t.Context(), p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if want := 1 + n/2; conns() != want {
+			t.Errorf("request %d: got %d connections, want %d", n, conns(), want)
+		}
+	}
+}
+
 // breakingConn fails in the second request after maxBytes bytes.
 type breakingConn struct {
 	*net.TCPConn

@@ -194,3 +194,23 @@ func TestResponse_RedactsFormerURL(t *testing.T) {
 		t.Errorf("got %v, %+v", err, said)
 	}
 }
+
+// A receiver may close each connection soon after its response. A retry must not meet that again.
+func TestDeliver_RetriesOnNewConnection(t *testing.T) {
+	t.Parallel()
+	srv, last := capture(t, nil)
+	s := openTest(t, &Config{URL: srv.URL})
+	var connections []string
+	for _, attempt := range []int{1, 1, 2} {
+		d := sinktest.Sample("65f0c2a00123456789abcdef")
+		d.Attempt = attempt
+		if err := s.Deliver(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		r, _ := last()
+		connections = append(connections, r.RemoteAddr)
+	}
+	if connections[0] != connections[1] || connections[1] == connections[2] {
+		t.Errorf("got connections %q, want a new one for the retry only", connections)
+	}
+}

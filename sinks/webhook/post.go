@@ -108,7 +108,9 @@ func (s *Sink) buildRequest(
 	if compressed {
 		values[3] = "gzip"
 	}
-	return &httpclient.Request{Head: h.RequestTemplate, Values: append(values, more...), Body: sent}, payload, nil
+	return &httpclient.Request{
+		Head: h.RequestTemplate, Values: append(values, more...), Body: sent, NewConnection: d.Attempt > 1,
+	}, payload, nil
 }
 
 // setTraceHeaders sets the trace context of a notification, unless these headers are configured.

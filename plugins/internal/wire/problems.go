@@ -2,6 +2,7 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
@@ -9,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxProblems is the maximum number of problems that a plugin may report about its configuration.
+// maxProblems is the maximum number of problems of a plugin that are shown.
 const maxProblems = 100
 
 // Problem is a problem in either protocol.
@@ -55,7 +56,8 @@ func flattenErrors(err error) []relay.FieldError {
 	return []relay.FieldError{{Problem: truncate(err.Error())}}
 }
 
-// ToProblems is the inverse of both. The texts are untrusted: it truncates them to maxText and makes them valid UTF-8.
+// ToProblems is the inverse of both. The texts are untrusted: it truncates them to maxText and makes them valid UTF-8. After
+// maxProblems it adds how many more there are.
 func ToProblems[P Problem](list []P) []relay.FieldError {
 	var out []relay.FieldError
 	for _, p := range list[:min(len(list), maxProblems)] {
@@ -64,6 +66,9 @@ func ToProblems[P Problem](list []P) []relay.FieldError {
 			f.Problem = "is invalid; the plugin gave no reason"
 		}
 		out = append(out, f)
+	}
+	if more := len(list) - maxProblems; more > 0 {
+		out = append(out, relay.FieldError{Problem: fmt.Sprintf("the plugin has reported %d more errors", more)})
 	}
 	return out
 }

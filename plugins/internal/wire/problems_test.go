@@ -63,7 +63,10 @@ func TestToProblems_AcceptsAnyInput(t *testing.T) {
 		list = append(list, &sinkv1.Problem{})
 	}
 	got := ToProblems(list)
-	if len(got) != maxProblems || got[0].Problem == "" || len(got[1].Field) > maxText || len(got[1].Problem) > maxText {
+	if last := got[len(got)-1].Problem; last != "the plugin has reported 2 more errors" {
+		t.Errorf("got the last problem %q", last)
+	}
+	if len(got) != maxProblems+1 || got[0].Problem == "" || len(got[1].Field) > maxText || len(got[1].Problem) > maxText {
 		t.Errorf("%d: %+v", len(got), got[0])
 	}
 }

@@ -67,8 +67,8 @@ func TestLog_StoresWhileDiskIsFull(t *testing.T) {
 	recordMany(l, 2*batchLen)
 	<-dropped
 	testkit.WaitForValue(t, "the end of the queue", 0, func() int { return len(l.store.entries) })
-	if text := log.String(); !strings.Contains(text, "no space left") || !strings.Contains(text, "destination=file") ||
-		strings.Contains(text, "destination=redis") {
+	if text := log.String(); !strings.Contains(text, "no space left") || !strings.Contains(text, "output=file") ||
+		strings.Contains(text, "output=redis") {
 		t.Errorf("got %s", text)
 	}
 }

@@ -23,18 +23,18 @@ const (
 	dropLogInterval    = time.Minute
 )
 
-// queue contains the entries that wait for one destination.
+// queue contains the entries that wait for one output.
 type queue struct {
-	destination string
-	entries     chan *Entry
-	dropped     atomic.Int64
-	dropLog     rate.Sometimes
-	log         *slog.Logger
+	output  string
+	entries chan *Entry
+	dropped atomic.Int64
+	dropLog rate.Sometimes
+	log     *slog.Logger
 }
 
-func newQueue(destination string, log *slog.Logger) *queue {
+func newQueue(output string, log *slog.Logger) *queue {
 	return &queue{
-		destination: destination, entries: make(chan *Entry, queueLen), log: log,
+		output: output, entries: make(chan *Entry, queueLen), log: log,
 		dropLog: rate.Sometimes{Interval: dropLogInterval},
 	}
 }
@@ -47,7 +47,7 @@ func (q *queue) add(e *Entry) bool {
 	default:
 		n := q.dropped.Add(1)
 		q.dropLog.Do(func() {
-			q.log.Error("entries of the audit log were dropped", "destination", q.destination, "entry_count", n)
+			q.log.Error("entries of the audit log were dropped", "output", q.output, "entry_count", n)
 		})
 		return false
 	}
@@ -66,11 +66,11 @@ func (q *queue) fill(batch []*Entry) []*Entry {
 	return batch
 }
 
-// writeFunc writes entries to a destination and returns the number that was written.
+// writeFunc writes entries to an output and returns the number that was written.
 type writeFunc func(ctx context.Context, batch []*Entry) (int, error)
 
 // run writes the entries of a queue until ctx ends, and then the waiting ones. It also ends summaries, so each
-// destination gets them while the other one does not respond.
+// output gets them while the other one does not respond.
 func (l *Log) run(ctx context.Context, q *queue, write writeFunc) {
 	tick := time.NewTicker(summaryTick)
 	defer tick.Stop()
@@ -89,7 +89,7 @@ func (l *Log) run(ctx context.Context, q *queue, write writeFunc) {
 	defer cancel()
 	for batch = q.fill(batch); len(batch) > 0; batch = q.fill(batch) {
 		if batch = q.write(last, write, batch); len(batch) > 0 {
-			q.log.Error("entries of the audit log were not written before the end", "destination", q.destination,
+			q.log.Error("entries of the audit log were not written before the end", "output", q.output,
 				"entry_count", len(batch)+len(q.entries))
 			return
 		}
@@ -104,7 +104,7 @@ func (q *queue) write(ctx context.Context, write writeFunc, batch []*Entry) []*E
 			return nil
 		}
 		if retry.IsReset() && ctx.Err() == nil {
-			q.log.Error("audit log could not be written, retrying", "destination", q.destination, "error", err)
+			q.log.Error("audit log could not be written, retrying", "output", q.output, "error", err)
 		}
 		if !retry.Sleep(ctx) {
 			return batch

@@ -144,13 +144,13 @@ func TestLog_ReportsEntriesLostAtStop(t *testing.T) {
 		stop := runLog(t, l, blockedStore{})
 		recordMany(l, 3)
 		stop()
-		if text := log.String(); !strings.Contains(text, "destination=redis entry_count=3") {
+		if text := log.String(); !strings.Contains(text, "output=redis entry_count=3") {
 			t.Errorf("got %s, want 3 lost entries", text)
 		}
 	})
 }
 
-// An entry that is missing in both destinations is counted once, and each destination has its own log line.
+// An entry that is missing in both outputs is counted once, and each output has its own log line.
 func TestLog_CountsDroppedEntriesPerDestination(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
@@ -163,9 +163,9 @@ func TestLog_CountsDroppedEntriesPerDestination(t *testing.T) {
 	if dropped != 10 {
 		t.Errorf("got %d dropped entries, want 10", dropped)
 	}
-	for _, destination := range []string{"file", "redis"} {
-		if n := strings.Count(log.String(), "destination="+destination); n != 1 {
-			t.Errorf("got %d log lines for %s, want 1:\n%s", n, destination, log.String())
+	for _, output := range []string{"file", "redis"} {
+		if n := strings.Count(log.String(), "output="+output); n != 1 {
+			t.Errorf("got %d log lines for %s, want 1:\n%s", n, output, log.String())
 		}
 	}
 }

@@ -103,6 +103,6 @@ func (c *connection) logClose(ending CloseReason) {
 	c.server.opts.Log.LogAttrs(context.Background(), level, "client disconnected",
 		slog.String("reason", string(ending)), slog.String("key_name", c.key),
 		slog.String("address", c.conn.RemoteAddr().String()),
-		slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()),
+		slog.String("duration", time.Since(c.opened).Round(time.Millisecond).String()),
 		slog.Int("suppressed_lines", suppressed))
 }

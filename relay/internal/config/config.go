@@ -272,7 +272,7 @@ type Sink struct {
 	Concurrency  int           `koanf:"concurrency" doc:"Maximum number of concurrent attempts on each node, 1 to 1024."`
 	Retry        Retry         `koanf:"retry" doc:"Schedule of retries."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"Time without a successful attempt until a sink is disabled."`
-	Backlog      int64         `koanf:"backlog" doc:"Maximum number of queued events."`
+	Backlog      int64         `koanf:"backlog" doc:"Maximum number of waiting events, of scheduled deliveries with open digests, and of dead letters."`
 	AccountShare int           `koanf:"account_share" doc:"Maximum share of an account in percent, 1 to 100."`
 	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of the queue in Redis, up to 1TiB."`
 	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"Order of deliveries."`

@@ -129,7 +129,7 @@ func (j *jobRunner) rollBackLostJob(ctx context.Context, reason error) {
 		j.log.Error("Redis has lost a waiting migration")
 		return
 	}
-	j.log.Error("rolling back a running migration that Redis has lost", "reason", reason, "server", j.job.Source)
+	j.log.Error("rolling back a running migration that Redis has lost", "reason", reason, "source_server_id", j.job.Source)
 	m := j.job.toMigration()
 	m.Undo = true
 	for n := 1; ; n++ {
@@ -137,7 +137,7 @@ func (j *jobRunner) rollBackLostJob(ctx context.Context, reason error) {
 		switch {
 		case err == nil:
 			// The inventory is now wrong. The operator must correct it.
-			j.log.Error("lost migration was completed instead of rolled back", "server", j.job.Destination)
+			j.log.Error("lost migration was completed instead of rolled back", "destination_server_id", j.job.Destination)
 			return
 		case !relay.IsIndeterminate(err):
 			j.log.Warn("rollback of a lost migration ended", "driver_error", err)

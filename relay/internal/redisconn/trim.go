@@ -177,6 +177,6 @@ func (t *StreamTrimmer) Trim(ctx context.Context, entries, size int) {
 	}
 	if err != nil {
 		t.untrimmed.Store(trimInterval)
-		t.conn.Logger().WarnContext(ctx, "stream could not be trimmed", "key", t.key, "error", err)
+		t.conn.Logger().WarnContext(ctx, "stream could not be trimmed", "redis_key", t.key, "error", err)
 	}
 }

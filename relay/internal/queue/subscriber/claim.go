@@ -135,7 +135,7 @@ func (r *reclaimer) reclaimFrom(streams []*streamState) []*streamState {
 		if n := st.countNew(ids); n > 0 {
 			// This consumer's own entries are idle as well if they were released during the search.
 			if !st.hasReleasedSince(st.releases) {
-				cfg.Log.Info("claimed idle queue entries of another consumer", "stream", st.name, "entry_count", n)
+				cfg.Log.Info("claimed idle queue entries of another consumer", "redis_key", st.name, "entry_count", n)
 			}
 			st.restartPending() // the reader reads them in order, and not more than memory allows
 			st.topic.wakeReaders()

@@ -74,7 +74,7 @@ func (r *slotReader) createGroups(streams []*streamState) error {
 		switch err := cmds[i].Err(); {
 		case err == nil:
 			if st.groupExists {
-				cfg.Log.Warn("a missing queue was created again, entries may be lost", "stream", st.name)
+				cfg.Log.Warn("a missing queue was created again, entries may be lost", "redis_key", st.name)
 				if cfg.OnGap != nil {
 					cfg.OnGap(st.name)
 				}
@@ -83,7 +83,7 @@ func (r *slotReader) createGroups(streams []*streamState) error {
 		case redis.HasErrorPrefix(err, "BUSYGROUP"):
 			st.groupExists, st.needsGroup = true, false
 		case redis.HasErrorPrefix(err, "WRONGTYPE"):
-			cfg.Log.Error("the key of a queue is not a stream", "stream", st.name, "retry_in", wrongTypeRetry.String())
+			cfg.Log.Error("the key of a queue is not a stream", "redis_key", st.name, "retry_in", wrongTypeRetry.String())
 			st.retryAt = time.Now().Add(wrongTypeRetry)
 		case redisconn.IsOutOfMemory(err):
 			st.needsGroup, st.retryAt = true, time.Now().Add(outOfMemoryRetry)

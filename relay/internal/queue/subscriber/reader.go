@@ -385,14 +385,14 @@ func (s *Subscriber) enqueueEntries(st *streamState, entries []resp.Entry, relea
 // handleMalformed reports whether the entry may be removed from its stream.
 func (s *Subscriber) handleMalformed(st *streamState, e resp.Entry) bool {
 	if s.cfg.OnMalformed == nil {
-		s.cfg.Log.Warn("dropped a queue entry without ID or data", "stream", st.name, "entry_id", e.ID)
+		s.cfg.Log.Warn("dropped a queue entry without ID or data", "redis_key", st.name, "entry_id", e.ID)
 		return true
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, flushTimeout)
 	defer cancel()
 	if err := s.cfg.OnMalformed(ctx, st.name, e.ID, e.ToMap()); err != nil {
 		s.cfg.Log.Warn("storing a queue entry without ID or data elsewhere failed",
-			"stream", st.name, "entry_id", e.ID, "error", err)
+			"redis_key", st.name, "entry_id", e.ID, "error", err)
 		return false
 	}
 	return true

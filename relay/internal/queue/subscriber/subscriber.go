@@ -313,7 +313,7 @@ func (s *Subscriber) releaseUnread() {
 		}
 		if err := s.cfg.Commands.Do(ctx, s.releaseCommand(stream, toPointers(ids))...).Err(); err != nil {
 			s.cfg.Log.Warn("releasing queue entries failed, another node claims them later",
-				"stream", stream, "error", err)
+				"redis_key", stream, "error", err)
 		}
 	}
 }
