@@ -82,6 +82,38 @@ func TestSinksForget_OtherNode(t *testing.T) {
 	})
 }
 
+// TestDeliveriesDrop_OtherNode drops deliveries that another node has read, on a node without the sink.
+func TestDeliveriesDrop_OtherNode(t *testing.T) {
+	t.Parallel()
+	released := make(chan struct{})
+	release := sync.OnceFunc(func() { close(released) })
+	hooks := receive(t, func(http.ResponseWriter, hook) { <-released })
+	t.Cleanup(release) // before the receiver is closed
+	config := daemonConfig{
+		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: webhookSink("busy", hooks.url+"/", ", timeout: 1h, concurrency: 1"),
+	}
+	with := serve(t, config) // the first node fills the queues
+	config.sinks = ""
+	without := serve(t, config)
+	ids := with.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(plain+"\n", 3), nil)
+	testkit.Eventually(t, "an attempt", func() error {
+		if with.Metric(t, `hubrelay_sink_in_flight{sink="busy"}`) == 0 {
+			return errors.New("none")
+		}
+		return nil
+	})
+	args := append([]string{"deliveries", "drop", "busy", "--admin", without.Admin}, ids...)
+	out, errOut, code := call(t, nil, "", args...)
+	unchanged := strings.Count(errOut, "a node has it") // the node need not have read all of them
+	if code != 1 || unchanged == 0 {
+		t.Errorf("got exit code %d, want 1 and unchanged deliveries: %s%s", code, out, errOut)
+	}
+	release()
+	testkit.WaitForValue(t, "deliveries", float64(unchanged), func() float64 {
+		return with.Metric(t, `hubrelay_sink_attempts_total{result="delivered",sink="busy"}`)
+	})
+}
+
 // TestSinksForget_OtherNodeStops runs the command while another node still has an attempt of the removed sink in progress.
 func TestSinksForget_OtherNodeStops(t *testing.T) {
 	t.Parallel()

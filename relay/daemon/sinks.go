@@ -2,10 +2,8 @@ package daemon
 
 import (
 	"context"
-	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/status"
 )
@@ -35,17 +33,4 @@ func (s sinks) ShowSink(ctx context.Context, name string) (adminapi.Sink, error)
 	list := []adminapi.Sink{sink}
 	err = s.nodes.SetOtherNodes(ctx, list)
 	return list[0], err
-}
-
-// ForgetSink deletes the data of a sink that no node has configured. Otherwise other nodes would lose later events.
-func (s sinks) ForgetSink(ctx context.Context, name string, deadLetters bool) error {
-	nodes, err := s.nodes.OthersWithSink(ctx, name)
-	if err != nil {
-		return err
-	}
-	if len(nodes) > 0 {
-		return relay.NewError(relay.CodeInvalidState, "remove the sink from the configuration of all nodes first, and try again: "+
-			strings.Join(nodes, ", ")+" has the sink, is still stopping it, had it a few seconds ago, or has not reported its sinks yet")
-	}
-	return s.Service.ForgetSink(ctx, name, deadLetters)
 }

@@ -237,8 +237,8 @@ func (s *Service) requireConfigured(ctx context.Context, name string) (*openSink
 		"configuration, or delete its data with 'hubrelay sinks forget %s'", name, name))
 }
 
-// ForgetSink deletes everything about a sink that is not configured, except its dead letters unless deadLetters is
-// set.
+// ForgetSink deletes everything about a sink that no node has configured, except its dead letters unless deadLetters is set.
+// Another node that has the sink would lose later events.
 func (s *Service) ForgetSink(ctx context.Context, name string, deadLetters bool) error {
 	switch {
 	case s.handovers.isRemoving(name):
@@ -246,6 +246,14 @@ func (s *Service) ForgetSink(ctx context.Context, name string, deadLetters bool)
 			"again in a few seconds")
 	case s.appliedSink(name) != nil:
 		return relay.NewError(relay.CodeInvalidState, "the sink "+name+" is configured; remove it from the configuration first")
+	}
+	nodes, err := s.opts.Nodes.OthersWithSink(ctx, name)
+	if err != nil {
+		return err
+	}
+	if len(nodes) > 0 {
+		return relay.NewError(relay.CodeInvalidState, "remove the sink from the configuration of all nodes first, and try again: "+
+			strings.Join(nodes, ", ")+" has the sink, is still stopping it, had it a few seconds ago, or has not reported its sinks yet")
 	}
 	if err := s.requireKnown(ctx, name); err != nil {
 		return err

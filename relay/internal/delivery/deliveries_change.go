@@ -61,7 +61,13 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 	}
 	group := ConsumerGroup
 	if s.sinks.get(name) == nil {
-		group = "" // no node will attempt what it has read
+		nodes, nodesErr := s.opts.Nodes.OthersWithSink(ctx, name)
+		if nodesErr != nil {
+			return result, errors.Join(err, nodesErr)
+		}
+		if len(nodes) == 0 {
+			group = "" // no node will attempt what it has read
+		}
 	}
 	findErr := s.forEachUnscheduled(ctx, name, absent, &result, func(at queuePlace) (reason string, err error) {
 		isDropped, isRead, err := s.opts.Queues.Drop(ctx, at.partition, name, group, at.notification.Cursor)
@@ -97,7 +103,7 @@ func appendUnchanged(
 }
 
 func (s *Service) recordDrops(sink string, r *store.Record) {
-	if r == nil { // it cannot be decoded
+	if r == nil || r.IsStandIn { // it cannot be decoded, or is no event
 		return
 	}
 	for i := range r.Notifications {

@@ -84,6 +84,8 @@ type Options struct {
 type Nodes interface {
 	// WorksElsewhere reports whether a sink works on another node, as of a few seconds ago.
 	WorksElsewhere(ctx context.Context, sink string) (bool, error)
+	// OthersWithSink returns the names of other nodes that may attempt deliveries of a sink.
+	OthersWithSink(ctx context.Context, sink string) ([]string, error)
 }
 
 // Service delivers to the sinks of this node.

@@ -60,11 +60,11 @@ func (s *Store) forEachRecord(ctx context.Context, since time.Time, visit func(R
 	}
 }
 
-// outcomeAt returns the event and the time of a record of a sink, and whether the sink will not get the event.
+// outcomeAt returns the event and the time of an outcome of a sink, and whether the sink will not get the event.
 func (r *Record) outcomeAt(sink string) (id EventID, at time.Time, hasFailed, isOf bool) {
 	if d := r.Drop; d != nil {
 		return d.Event.ID, d.Time, true, d.Sink == sink
 	}
 	a := r.Attempt
-	return a.Event.ID, a.Time, a.State == StateDead, a.Sink == sink
+	return a.Event.ID, a.Time.Add(a.Duration), a.State == StateDead, a.Sink == sink
 }

@@ -370,12 +370,17 @@ func TestFailedEvents(t *testing.T) {
 		record(5, "other", 0, StateDead)
 		dropped := newEvent(6, start)
 		r.RecordDrop(&dropped, Drop{Sink: "hook", Reason: "operator", Time: start})
+		late := newEvent(9, start)
+		r.RecordDrop(&late, Drop{Sink: "hook", Reason: "operator", Time: start})
+		r.RecordAttempt(&late, &Attempt{
+			Sink: "hook", Number: 1, Time: start.Add(-time.Second), Duration: 2 * time.Second, State: StateDelivered,
+		})
 		r.flush(t.Context())
 		failed, err := s.FailedEvents(t.Context(), "hook", start.Add(-time.Minute))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for event, want := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false, 6: true, 7: false, 8: false} {
+		for event, want := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false, 6: true, 7: false, 8: false, 9: false} {
 			n := newEvent(event, start)
 			id, _ := ParseEventID(n.ID)
 			if _, got := failed[id]; got != want {

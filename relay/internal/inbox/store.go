@@ -141,6 +141,13 @@ func (s *Store) Append(ctx context.Context, partition int, entries []Notificatio
 	return r, redisconn.WrapError("store inbox entries", err)
 }
 
+// IsKeyUsed reports whether an event of a hub with this key was stored within [eventlog.IdempotencyTime]. See [Notification].
+func (s *Store) IsKeyUsed(ctx context.Context, hub, key string) (bool, error) {
+	key = eventlog.IdempotencyKey(s.keys, s.keys.Partition(hub), eventlog.HashIdempotencyKey(key))
+	n, err := s.conn.Commands().Exists(ctx, key).Result()
+	return n == 1, redisconn.WrapError("find an idempotency key", err)
+}
+
 // Quarantine moves invalid inbox entries, in the order of their IDs, to the quarantine, which operators can read. It
 // may be repeated like [Store.Append].
 func (s *Store) Quarantine(ctx context.Context, entries []RejectedEntry) (Result, error) {

@@ -166,12 +166,17 @@ func (in *InboxReader) classify(entries []inbox.Entry) (
 		}
 		a := inbox.Notification{InboxID: e.ID, Notification: n}
 		if e.Key != "" {
-			a.Key = eventlog.HashScopedKey("inbox", n.Hub, n.Account, e.Key)
+			a.Key = scopeInboxKey(&n, e.Key)
 		}
 		p := keys.Partition(n.Hub)
 		good[p] = append(good[p], a)
 	}
 	return good, bad
+}
+
+// scopeInboxKey returns the key of [inbox.Notification].
+func scopeInboxKey(n *relay.Notification, key string) string {
+	return eventlog.HashScopedKey("inbox", n.Hub, n.Account, key)
 }
 
 // validateEntry validates one entry. A process with write access to Redis may write for all hubs and accounts.

@@ -18,6 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -179,13 +180,19 @@ func TestQuarantine_ReplayKeepsKey(t *testing.T) {
 		t.Fatalf("got %+v, %v", list, err)
 	}
 	q := &Quarantine{Store: b.inbox, Decoder: newDecoder(t), CheckRoom: func() error { return nil }}
-	for _, e := range list {
-		if _, err := q.Replay(t.Context(), e.ID, []byte(valid)); err != nil || e.Key != "k" {
-			t.Errorf("got %+v, %v, want the key k", e, err)
-		}
+	if _, err := q.Replay(t.Context(), list[0].ID, []byte(valid)); err != nil || list[0].Key != "k" {
+		t.Errorf("got %+v, %v, want the key k", list[0], err)
+	}
+	testkit.WaitForValue(t, "stored entries", 1, func() int64 { return int64(len(logOf(t, b))) })
+	var rejected *relay.Error
+	if _, err := q.Replay(t.Context(), list[1].ID, []byte(valid)); !errors.As(err, &rejected) || rejected.Code != relay.CodeInvalidState {
+		t.Errorf("a replay with a used key: got %v", err)
+	}
+	if _, err := q.GetQuarantined(t.Context(), list[1].ID); err != nil {
+		t.Errorf("the rejected replay removed the entry: %v", err)
 	}
 	add(t, b, "key", "k", "data", valid)
-	testkit.WaitForValue(t, "repeated entries", 2, func() int64 { return c.repeated.Load() })
+	testkit.WaitForValue(t, "repeated entries", 1, func() int64 { return c.repeated.Load() })
 	if n := len(logOf(t, b)); n != 1 {
 		t.Errorf("%d are stored, want 1", n)
 	}

@@ -83,7 +83,7 @@ func (j *jobRunner) runJob(ctx context.Context) {
 		j.log.Info("migration ended", "state", string(j.job.State), "error", j.job.Error,
 			"source_server_id", j.job.Source, "destination_server_id", j.job.Destination)
 	case errors.Is(err, errJobMissing), errors.Is(err, errStartLost) && j.job.State == relay.JobRunning:
-		j.rollBackLostJob(ctx, err)
+		j.rollBackLostJob(ctx)
 	case errors.Is(err, errJobEnded), errors.Is(err, errStartLost):
 		j.log.Info("migration was ended by a cancellation or by another node")
 	case errors.Is(err, errSuperseded):
@@ -124,12 +124,12 @@ func (j *jobRunner) runningSteps() string {
 
 // rollBackLostJob moves the instance back after Redis has lost the running job or its start. Only this process still has the data of
 // the job, and the instance may be stopped. If a newer job is already running, the driver rejects the call.
-func (j *jobRunner) rollBackLostJob(ctx context.Context, reason error) {
+func (j *jobRunner) rollBackLostJob(ctx context.Context) {
 	if j.job.State != relay.JobRunning {
 		j.log.Error("Redis has lost a waiting migration")
 		return
 	}
-	j.log.Error("rolling back a running migration that Redis has lost", "reason", reason, "source_server_id", j.job.Source)
+	j.log.Error("rolling back a running migration that Redis has lost", "source_server_id", j.job.Source)
 	m := j.job.toMigration()
 	m.Undo = true
 	for n := 1; ; n++ {

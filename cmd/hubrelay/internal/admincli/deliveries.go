@@ -48,7 +48,7 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
              letters, are not listed
   delivered  accepted by the destination
 
-'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
+'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest. delivered and
 dropped come from the history, which is limited by history in the configuration. ATTEMPTS starts again with 'sinks replay'.
 LAST ATTEMPT is the time since the last attempt, and NEXT ATTEMPT the time until the next, or until the probe of a sink that
 is down. A sink that is paused or disabled makes none until it is resumed. --since compares the time of the last attempt, or
