@@ -16,8 +16,8 @@ type QuarantinedEntry struct {
 	InboxID string `json:"inbox_id,omitempty"`
 	// Source is the name of the source that sent the entry.
 	Source string `json:"source,omitempty"`
-	// Key is the idempotency key of the producer. A replayed entry keeps it.
-	Key string `json:"key,omitempty"`
+	// IdempotencyKey is the key of the producer. A replayed entry keeps it.
+	IdempotencyKey string `json:"idempotency_key,omitempty"`
 	// Size is the size of the content in bytes.
 	Size int `json:"size"`
 }

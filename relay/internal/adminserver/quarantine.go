@@ -41,7 +41,8 @@ func (h *apiHandler) handleQuarantine(q Quarantine, searches searchSlots) {
 
 func newQuarantinedEntry(e inbox.QuarantinedEntry) adminapi.QuarantinedEntry {
 	return adminapi.QuarantinedEntry{
-		ID: e.ID, Time: e.Time, Reason: e.Reason, InboxID: e.InboxID, Source: e.Source, Key: e.Key, Size: e.Size,
+		ID: e.ID, Time: e.Time, Reason: e.Reason, InboxID: e.InboxID, Source: e.Source,
+		IdempotencyKey: e.Key, Size: e.Size,
 	}
 }
 

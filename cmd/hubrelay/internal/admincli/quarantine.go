@@ -94,11 +94,11 @@ column of 'hubrelay quarantine list'. 'quarantine replay' publishes the entry ag
 func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) error {
 	p := term.NewPalette(std.Out, std.Env)
 	var b strings.Builder
-	line := fieldWriter(&b, p, 8)
+	line := fieldWriter(&b, p, 15)
 	line("id", e.ID)
 	line("from", originOf(&e.QuarantinedEntry))
 	line("inbox ID", e.InboxID)
-	line("key", e.Key)
+	line("idempotency key", e.IdempotencyKey)
 	line("rejected", fmt.Sprintf("%s (%s ago)", formatTime(e.Time), term.FormatAgo(e.Time)))
 	line("reason", e.Reason)
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("content: %d bytes", e.Size)))

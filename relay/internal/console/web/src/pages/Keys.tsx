@@ -43,7 +43,7 @@ const columns: Column<Key>[] = [
   },
   {
     id: 'used',
-    label: 'Last use',
+    label: 'Last used',
     sort: (k) => k.last_used_at ?? '',
     cell: (k) => (isSet(k.last_used_at) ? <Time time={k.last_used_at} ago /> : <span class="muted">never</span>),
   },
