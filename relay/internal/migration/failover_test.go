@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -48,14 +49,14 @@ func (s *site) startCopy(d *fakeDriver) (id string) {
 	return id
 }
 
-// A failover can lose that a job runs. Its worker stores it again, so a cancellation rolls the job back.
+// A failover can lose that a job was claimed and runs. Its worker stores it again, so a cancellation rolls the job back.
 func TestWorker_RestoresLostStart(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	d := &fakeDriver{}
 	id := s.startCopy(d)
 	s.changeJob(id, func(pipe redis.Pipeliner, key string) {
-		pipe.HSet(t.Context(), key, "state", "scheduled")
+		pipe.HSet(t.Context(), key, "state", "scheduled", "lease", 1)
 		pipe.HDel(t.Context(), key, "started", "steps")
 	})
 	s.await(id, "running again", func(j *job) bool {
@@ -101,17 +102,24 @@ func TestWorker_StartWaitsForReplicas(t *testing.T) {
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	s := newSite(t, open(t, primary.URL()))
 	s.lease = time.Minute
-	var log testkit.Buffer
 	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
 	replicated := openOptions(t, redisconn.Options{URL: primary.URL(), Partitions: 3, MinReplicas: 1})
 	replica.Signal(syscall.SIGSTOP)
-	s.work(replicated, "w1", d, func(o *WorkerOptions) { o.Log = slog.New(slog.NewTextHandler(&log, nil)) })
 	id := s.migrate(0, "s2")
-	testkit.WaitFor(t, "the replica to be missed", func() bool {
-		return strings.Contains(log.String(), "too few replicas")
-	})
-	if j, calls := s.job(id), d.called(); j.State != relay.JobRunning || len(calls) != 0 {
-		t.Errorf("without a replica: got state %s and calls %+v", j.State, calls)
+	for worker := range 2 { // the second one finds a running job
+		var log testkit.Buffer
+		stop := s.work(replicated, fmt.Sprint("w", worker), d, func(o *WorkerOptions) {
+			o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		testkit.WaitFor(t, "the replica to be missed", func() bool {
+			return strings.Contains(log.String(), "too few replicas")
+		})
+		if j, calls := s.job(id), d.called(); j.State != relay.JobRunning || len(calls) != 0 {
+			t.Errorf("worker %d without a replica: got state %s and calls %+v", worker, j.State, calls)
+		}
+		if worker == 0 {
+			stop()
+		}
 	}
 	replica.Signal(syscall.SIGCONT)
 	if j := s.awaitEnd(id); j.State != relay.JobCompleted {

@@ -213,8 +213,8 @@ func (j *jobRunner) failDamagedJob(ctx context.Context) error {
 	)
 }
 
-// markRunning stores that the job is running, unless it already is. Replicas must have it, because a job without it is canceled
-// without a rollback.
+// markRunning stores that the job is running, and waits for replicas, because a job whose start is lost can be canceled without a
+// rollback. The previous worker of a running job may not have waited to the end.
 func (j *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep) error {
 	isNew := j.job.State != relay.JobRunning
 	if isNew {
@@ -230,6 +230,8 @@ func (j *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep
 		err = j.transition(ctx, relay.JobRunning, e, jobUpdate{
 			fields: []string{"steps", string(text), "started", "@now"}, isReplicated: true,
 		})
+	} else {
+		err = j.writeUpdate(ctx, jobUpdate{isReplicated: true})
 	}
 	if err == nil {
 		j.steps.Store(string(text))

@@ -6,17 +6,23 @@ local function now()
   return string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 end
 
--- no_lease returns the reply to a worker without the lease of a job: 0 if another worker has it, -1 if the job is missing, -2 if
--- it has ended, -3 if it has ended without a stored start.
-local function no_lease(job)
+-- check_lease returns nil if a worker has the lease of a job. Otherwise it returns the reply to the worker: 0 if another one has
+-- it, -1 if the job is missing, -2 if it has ended, -3 if it has ended without a stored start. Leases only grow, so if the stored
+-- one is lower, a failover has lost the claim of this worker, and no other has claimed the job since: it is stored again.
+local function check_lease(job, lease)
   local state = redis.call('HGET', job, 'state')
+  local stored = redis.call('HGET', job, 'lease')
   if not state then
     return -1
-  end
-  if state == 'completed' or state == 'error' or state == 'expired' then
+  elseif stored == lease then
+    return nil
+  elseif state == 'completed' or state == 'error' or state == 'expired' then
     return redis.call('HEXISTS', job, 'started') == 1 and -2 or -3
+  elseif stored and tonumber(stored) > tonumber(lease) then
+    return 0
   end
-  return 0
+  redis.call('HSET', job, 'lease', lease)
+  return nil
 end
 
 -- known_job returns the result of an idempotency key, or false. It sets the remaining time of the key again, because

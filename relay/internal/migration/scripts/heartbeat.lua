@@ -1,9 +1,10 @@
 -- Mark a job as active, or make it look abandoned. Restore the state of a running job, which a failover can lose.
 -- KEYS: job, jobs.
 -- ARGV: lease, worker, idle time in milliseconds, steps of a running job ('' if it waits).
--- Returns 1, or 2 if the job was canceled; or the reply of no_lease.
-if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
-  return no_lease(KEYS[1])
+-- Returns 1, or 2 if the job was canceled; or the reply of check_lease.
+local lost = check_lease(KEYS[1], ARGV[1])
+if lost then
+  return lost
 end
 local state = redis.call('HGET', KEYS[1], 'state')
 if ARGV[4] ~= '' and (state == 'queued' or state == 'scheduled') then

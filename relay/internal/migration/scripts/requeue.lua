@@ -1,9 +1,10 @@
 -- Move a job of the caller to the end of the queue. The lease remains until another worker claims the job.
 -- KEYS: job, jobs.
 -- ARGV: lease, job ID.
--- Returns 1; or the reply of no_lease.
-if redis.call('HGET', KEYS[1], 'lease') ~= ARGV[1] then
-  return no_lease(KEYS[1])
+-- Returns 1; or the reply of check_lease.
+local lost = check_lease(KEYS[1], ARGV[1])
+if lost then
+  return lost
 end
 local before = redis.call('HGET', KEYS[1], 'entry')
 redis.call('HSET', KEYS[1], 'entry', redis.call('XADD', KEYS[2], '*', 'job', ARGV[2]))

@@ -3,10 +3,11 @@
 -- ARGV: lease, mark, milliseconds to store an ended job ('' if it continues), the new server of the instance ('' if it
 -- has not moved), number of fields and values, the fields and values, then id, topic, hub, account and data of each
 -- event.
--- Returns 1, or the reply of no_lease.
+-- Returns 1, or the reply of check_lease.
 local job = KEYS[1]
-if redis.call('HGET', job, 'lease') ~= ARGV[1] then
-  return no_lease(job)
+local lost = check_lease(job, ARGV[1])
+if lost then
+  return lost
 end
 if redis.call('HGET', job, 'mark') == ARGV[2] then
   return 1

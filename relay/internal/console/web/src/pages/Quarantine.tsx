@@ -156,7 +156,10 @@ export function QuarantinedEntry({ id }: { id: string }) {
                 { label: 'Rejected', value: <Time time={e.time} /> },
                 { label: 'From', value: e.source ? `source ${e.source}` : 'inbox' },
                 !!e.inbox_id && { label: 'ID in the inbox', value: <span class="mono">{e.inbox_id}</span> },
-                !!e.idempotency_key && { label: 'Idempotency key', value: <span class="mono">{e.idempotency_key}</span> },
+                !!e.idempotency_key && {
+                  label: 'Idempotency key',
+                  value: <span class="mono">{e.idempotency_key}</span>,
+                },
                 { label: 'Size', value: bytes(e.size) },
               ]}
             />
