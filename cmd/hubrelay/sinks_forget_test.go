@@ -82,13 +82,28 @@ func TestSinksForget_OtherNode(t *testing.T) {
 	})
 }
 
+// receiveLater starts a receiver that responds after release was called.
+func receiveLater(t *testing.T) (hooks *receiver, release func()) {
+	t.Helper()
+	released := make(chan struct{})
+	release = sync.OnceFunc(func() { close(released) })
+	hooks = receive(t, func(http.ResponseWriter, hook) { <-released })
+	t.Cleanup(release) // before the receiver is closed
+	return hooks, release
+}
+
+// awaitAttempt waits until an attempt of a sink is in progress.
+func (d *daemon) awaitAttempt(t *testing.T, sink string) {
+	t.Helper()
+	testkit.WaitFor(t, "an attempt of "+sink, func() bool {
+		return d.Metric(t, fmt.Sprintf("hubrelay_sink_in_flight{sink=%q}", sink)) > 0
+	})
+}
+
 // TestDeliveriesDrop_OtherNode drops deliveries that another node has read, on a node without the sink.
 func TestDeliveriesDrop_OtherNode(t *testing.T) {
 	t.Parallel()
-	released := make(chan struct{})
-	release := sync.OnceFunc(func() { close(released) })
-	hooks := receive(t, func(http.ResponseWriter, hook) { <-released })
-	t.Cleanup(release) // before the receiver is closed
+	hooks, release := receiveLater(t)
 	config := daemonConfig{
 		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: webhookSink("busy", hooks.url+"/", ", timeout: 1h, concurrency: 1"),
 	}
@@ -96,12 +111,7 @@ func TestDeliveriesDrop_OtherNode(t *testing.T) {
 	config.sinks = ""
 	without := serve(t, config)
 	ids := with.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(plain+"\n", 3), nil)
-	testkit.Eventually(t, "an attempt", func() error {
-		if with.Metric(t, `hubrelay_sink_in_flight{sink="busy"}`) == 0 {
-			return errors.New("none")
-		}
-		return nil
-	})
+	with.awaitAttempt(t, "busy")
 	args := append([]string{"deliveries", "drop", "busy", "--admin", without.Admin}, ids...)
 	out, errOut, code := call(t, nil, "", args...)
 	unchanged := strings.Count(errOut, "a node has it") // the node need not have read all of them
@@ -117,10 +127,7 @@ func TestDeliveriesDrop_OtherNode(t *testing.T) {
 // TestSinksForget_OtherNodeStops runs the command while another node still has an attempt of the removed sink in progress.
 func TestSinksForget_OtherNodeStops(t *testing.T) {
 	t.Parallel()
-	released := make(chan struct{})
-	release := sync.OnceFunc(func() { close(released) })
-	hooks := receive(t, func(http.ResponseWriter, hook) { <-released })
-	t.Cleanup(release) // before the receiver is closed
+	hooks, release := receiveLater(t)
 	config := daemonConfig{
 		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: webhookSink("leaves", hooks.url+"/", ", timeout: 1h"),
 	}
@@ -130,12 +137,7 @@ func TestSinksForget_OtherNodeStops(t *testing.T) {
 	file := writeFile(t, tempDir(t), "hubrelay.yaml", render())
 	with := serveFile(t, file)
 	with.Publish(t, "hub-1", "application/json", plain, nil)
-	testkit.Eventually(t, "an attempt", func() error {
-		if with.Metric(t, `hubrelay_sink_in_flight{sink="leaves"}`) == 0 {
-			return errors.New("none")
-		}
-		return nil
-	})
+	with.awaitAttempt(t, "leaves")
 	config.sinks = ""
 	without := serve(t, config)
 	writeFile(t, filepath.Dir(file), filepath.Base(file), render())

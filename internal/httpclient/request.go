@@ -49,7 +49,8 @@ type Request struct {
 	// headers after the last value are omitted.
 	Values []string
 	Body   []byte
-	// NewConnection is set if no idle HTTP/1.1 connection may be used. A server may close one while the request is on its way.
+	// NewConnection is set if no idle connection may be used, because a server may close one while the request is on its way. HTTP/2
+	// and requests that are left to net/http ignore it.
 	NewConnection bool
 }
 

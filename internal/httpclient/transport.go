@@ -121,11 +121,7 @@ func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error
 	if p.Head.encoded == nil || !arePrintableASCII(p.Values) {
 		return t.RoundTrip(p.ToHTTP(ctx))
 	}
-	for !p.NewConnection {
-		c := t.idle.get(u)
-		if c == nil {
-			break
-		}
+	for c := t.takeIdle(p); c != nil; c = t.takeIdle(p) {
 		resp, err := t.roundTripOn(ctx, c, p)
 		if !errors.Is(err, errConnClosed) {
 			return resp, err
@@ -140,6 +136,14 @@ func (t *Transport) post(ctx context.Context, p *Request) (*http.Response, error
 		return nil, netdeadline.Cause(ctx, err)
 	}
 	return t.roundTripOn(ctx, c, p)
+}
+
+// takeIdle returns an idle connection for p, or nil.
+func (t *Transport) takeIdle(p *Request) *http1Conn {
+	if p.NewConnection {
+		return nil
+	}
+	return t.idle.get(p.Head.url)
 }
 
 func (t *Transport) isHTTP2Host(u *url.URL) bool {

@@ -291,7 +291,7 @@ func TestPost_WrittenRequestIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A server may close each connection soon after its response.
+// A request can demand a new connection, which later requests may use.
 func TestPost_NewConnection(t *testing.T) {
 	t.Parallel()
 	target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {

@@ -24,7 +24,7 @@
 // An attempt sends one request to each destination, one after the other. Each request has an equal share of the
 // sink's `timeout` and follows no redirects. Status 2xx is a success, unless the service's client rejects the
 // body, because some services report errors in it; 400, 413 and 422 make a dead letter; 429 delays the next attempt as long
-// as the response asks, for at most a day; everything else, such as 503, is retried with the schedule of the sink. A retry
+// as the response asks, for at most a day; any other status, such as 503, is retried with the schedule of the sink. A retry
 // skips the destinations that have the message, unless the plugin was restarted. If one destination can never accept the
 // message, it becomes a dead letter only when all others have it.
 //

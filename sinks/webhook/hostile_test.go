@@ -195,7 +195,7 @@ func TestResponse_RedactsFormerURL(t *testing.T) {
 	}
 }
 
-// A receiver may close each connection soon after its response. A retry must not meet that again.
+// A receiver may close each connection soon after its response, while the next request is on its way. A retry avoids that.
 func TestDeliver_RetriesOnNewConnection(t *testing.T) {
 	t.Parallel()
 	srv, last := capture(t, nil)

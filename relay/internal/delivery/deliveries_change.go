@@ -59,15 +59,9 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 			absent = appendUnchanged(&result, absent, ids[i], d.Status)
 		}
 	}
-	group := ConsumerGroup
-	if s.sinks.get(name) == nil {
-		nodes, nodesErr := s.opts.Nodes.OthersWithSink(ctx, name)
-		if nodesErr != nil {
-			return result, errors.Join(err, nodesErr)
-		}
-		if len(nodes) == 0 {
-			group = "" // no node will attempt what it has read
-		}
+	group, groupErr := s.findReaders(ctx, name)
+	if groupErr != nil {
+		return result, errors.Join(err, groupErr)
 	}
 	findErr := s.forEachUnscheduled(ctx, name, absent, &result, func(at queuePlace) (reason string, err error) {
 		isDropped, isRead, err := s.opts.Queues.Drop(ctx, at.partition, name, group, at.notification.Cursor)
@@ -84,6 +78,18 @@ func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string)
 		return "", nil
 	})
 	return result, errors.Join(err, findErr)
+}
+
+// findReaders returns the consumer group of a sink, or "" if no node has the sink, so no node will attempt what it has read.
+func (s *Service) findReaders(ctx context.Context, sink string) (group string, err error) {
+	if s.sinks.get(sink) != nil {
+		return ConsumerGroup, nil
+	}
+	nodes, err := s.opts.Nodes.OthersWithSink(ctx, sink)
+	if len(nodes) > 0 {
+		group = ConsumerGroup
+	}
+	return group, err
 }
 
 // appendUnchanged adds a delivery that was not changed to the result, or to absent if it is not scheduled.

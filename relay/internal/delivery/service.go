@@ -84,7 +84,7 @@ type Options struct {
 type Nodes interface {
 	// WorksElsewhere reports whether a sink works on another node, as of a few seconds ago.
 	WorksElsewhere(ctx context.Context, sink string) (bool, error)
-	// OthersWithSink returns the names of other nodes that may attempt deliveries of a sink.
+	// OthersWithSink returns the names of other nodes that have a sink, or may have it.
 	OthersWithSink(ctx context.Context, sink string) ([]string, error)
 }
 

@@ -15,8 +15,8 @@ const maxFailedEvents = 200_000
 var ErrTooManyEvents = errors.New("more than 200000 events have become dead letters of the sink or were dropped in this time")
 
 // FailedEvents returns the events that a sink has not accepted and that are not attempted again, with the time at which they
-// failed: the newest record of each is a dead letter or a drop. It reads the records since a time twice, so it needs memory only for failures, and leaves half of
-// the time of Redis to others. The error is [ErrTooManyEvents] or means that Redis is unreachable.
+// failed: the newest record of each is a dead letter or a drop. It reads the records since a time twice, so it needs memory only
+// for failures, and leaves half of the time of Redis to others. The error is [ErrTooManyEvents] or means that Redis is unreachable.
 //
 // Records are up to a second late, and can be lost. An event may then be accepted already.
 func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) (map[EventID]time.Time, error) {
@@ -60,7 +60,8 @@ func (s *Store) forEachRecord(ctx context.Context, since time.Time, visit func(R
 	}
 }
 
-// outcomeAt returns the event and the time of an outcome of a sink, and whether the sink will not get the event.
+// outcomeAt returns the event of a record, the time of its outcome, and whether the sink will not get the event. An attempt counts
+// at its end, because its event may be dropped meanwhile.
 func (r *Record) outcomeAt(sink string) (id EventID, at time.Time, hasFailed, isOf bool) {
 	if d := r.Drop; d != nil {
 		return d.Event.ID, d.Time, true, d.Sink == sink

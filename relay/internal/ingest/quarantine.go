@@ -17,8 +17,8 @@ type Quarantine struct {
 
 // Replay moves an entry to the inbox, with data as its content, or unchanged if data is empty. It returns the
 // notification as the relay decodes it. Its ID in the log differs. An entry of a source requires data, because the rules
-// of the source do not apply to the inbox. If the relay would reject the content again, or discard it because the idempotency key of
-// the entry was used, the error is a *[relay.Error], and nothing has changed.
+// of the source do not apply to the inbox. The error is a *[relay.Error], and nothing has changed, if the relay would reject the
+// content again, or would discard it because an event with the idempotency key of the entry is stored.
 func (q *Quarantine) Replay(ctx context.Context, id string, data []byte) (relay.Notification, error) {
 	entry, err := q.GetQuarantined(ctx, id)
 	if err != nil {
@@ -49,8 +49,8 @@ func (q *Quarantine) Replay(ctx context.Context, id string, data []byte) (relay.
 		case err != nil:
 			return relay.Notification{}, err
 		case isUsed:
-			return relay.Notification{}, relay.NewError(relay.CodeInvalidState, "the relay would discard the event, because another one "+
-				"with its idempotency key was published in this hub: drop the entry, or publish the content without this key")
+			return relay.Notification{}, relay.NewError(relay.CodeInvalidState, "the relay would discard the event, because one with "+
+				"the same idempotency key was published in this hub: drop the entry, or publish the content without the key")
 		}
 	}
 	return n, q.ReplayQuarantined(ctx, entry, data)

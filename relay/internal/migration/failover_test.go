@@ -68,7 +68,7 @@ func TestWorker_RestoresLostStart(t *testing.T) {
 	}
 }
 
-// If a job ends whose start was lost, its worker moves the instance back. If another worker has run and ended it, it does not.
+// If a job whose start was lost ends, its worker moves the instance back. If another worker has run and ended the job, it does not.
 func TestWorker_RollsBackJobThatEndsWithoutStart(t *testing.T) {
 	t.Parallel()
 	for name, isLost := range map[string]bool{"start is lost": true, "ended by another worker": false} {
@@ -96,7 +96,7 @@ func TestWorker_RollsBackJobThatEndsWithoutStart(t *testing.T) {
 	}
 }
 
-// A driver starts only when a replica has stored that the job runs.
+// The driver is called only when a replica has the start of the job.
 func TestWorker_StartWaitsForReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
@@ -127,7 +127,7 @@ func TestWorker_StartWaitsForReplicas(t *testing.T) {
 	}
 }
 
-// If a failover loses the slots of a running job, it gets them again, and its entry survives the next failover.
+// If a failover loses the slots of a running job, the job gets them again. Its entry expires later than that of a waiting job.
 func TestServerSlot_OfRunningJob(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)

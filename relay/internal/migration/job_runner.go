@@ -40,7 +40,7 @@ type jobRunner struct {
 	writeSeq int
 	// hasSlot is set while the job holds its server slots.
 	hasSlot atomic.Bool
-	// steps is the stored text of the steps when the job runs.
+	// steps contains the JSON of the steps, as a string, while the job runs.
 	steps atomic.Value
 	// canceled is closed when a heartbeat reports that the job was canceled.
 	canceled chan struct{}
@@ -116,7 +116,7 @@ func (j *jobRunner) handOver(ctx context.Context) {
 	}
 }
 
-// runningSteps returns the stored text of the steps, or "" if the job does not run yet.
+// runningSteps returns the JSON of the steps, or "" if the job does not run yet.
 func (j *jobRunner) runningSteps() string {
 	steps, _ := j.steps.Load().(string)
 	return steps
@@ -213,8 +213,9 @@ func (j *jobRunner) failDamagedJob(ctx context.Context) error {
 	)
 }
 
-// markRunning stores that the job is running, and waits for replicas, because a job whose start is lost can be canceled without a
-// rollback. The previous worker of a running job may not have waited to the end.
+// markRunning stores that the job is running, and waits for replicas: if a failover loses the start of a job, a cancellation ends
+// the job without a rollback. It also waits for a job that is running already, because its previous worker may have been stopped
+// before a replica had the start.
 func (j *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep) error {
 	isNew := j.job.State != relay.JobRunning
 	if isNew {

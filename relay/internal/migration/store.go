@@ -305,12 +305,13 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 		args = append(args, f)
 	}
 	args = appendEvents(args, u.events)
-	if !u.isReplicated {
-		return checkLease(updateScript.Run(ctx, s.client, keys, args...), "update a job")
-	}
-	return s.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) error {
+	update := func(r redisconn.Runner) error {
 		return checkLease(updateScript.Run(ctx, r, keys, args...), "update a job")
-	})
+	}
+	if u.isReplicated {
+		return s.conn.WithReplication(ctx, keys[0], update)
+	}
+	return update(s.client)
 }
 
 // heartbeatCanceled is the reply of heartbeat.lua for a canceled job.

@@ -105,8 +105,8 @@ func IsUnavailable(err error) bool {
 	return isClientError(err)
 }
 
-// isClientError reports whether err is an error of go-redis itself: no Sentinel is reachable, the cluster has no nodes, or no
-// connection is free. Then it has sent nothing.
+// isClientError reports whether go-redis failed before it sent a command: no Sentinel is reachable, the cluster has no nodes, or no
+// connection is free.
 func isClientError(err error) bool { return strings.HasPrefix(err.Error(), "redis: ") }
 
 // IsConnectionLost reports whether the server may have failed during the operation. A replica that has become the primary since then
@@ -123,18 +123,17 @@ func IsConnectionLost(err error) bool {
 	return true
 }
 
-// MayHaveRun reports whether Redis may have executed the operation of an error, because it was sent and its reply was lost.
+// MayHaveRun reports whether Redis may have executed a failed operation, because the operation was sent and its reply was lost.
 func MayHaveRun(err error) bool {
 	var unavailable *unavailableError
-	var reply redis.Error
-	var network *net.OpError
-	switch {
-	case !IsConnectionLost(err), errors.As(err, &reply):
-		return false
-	case errors.As(err, &network) && network.Op == "dial":
+	if !IsConnectionLost(err) || !errors.As(err, &unavailable) {
 		return false
 	}
-	return !errors.As(err, &unavailable) || !isClientError(unavailable.cause)
+	var reply redis.Error
+	var network *net.OpError
+	isReply := errors.As(unavailable.cause, &reply)
+	isDial := errors.As(unavailable.cause, &network) && network.Op == "dial"
+	return !isReply && !isDial && !isClientError(unavailable.cause)
 }
 
 // TransactionError returns the reply because of which Redis discarded a transaction, such as OOM, instead of EXECABORT.

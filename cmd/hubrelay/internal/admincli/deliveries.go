@@ -48,8 +48,8 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
              letters, are not listed
   delivered  accepted by the destination
 
-'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest. delivered and
-dropped come from the history, which is limited by history in the configuration. ATTEMPTS starts again with 'sinks replay'.
+'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest. delivered and dropped come from
+the history, which is limited by history in the configuration. ATTEMPTS starts again with 'sinks replay'.
 LAST ATTEMPT is the time since the last attempt, and NEXT ATTEMPT the time until the next, or until the probe of a sink that
 is down. A sink that is paused or disabled makes none until it is resumed. --since compares the time of the last attempt, or
 the time of the event if there was none. A replayed event can have several lines.`,

@@ -45,8 +45,8 @@ func newDeliveriesChange(std term.Streams, a deliveryAction) *cobra.Command {
 		Short: a.short,
 		Long: a.long + `
 
-ID is EVENT in the output of 'deliveries list', or DELIVERY for a batch or digest. The exit status is 1
-if a delivery stays unchanged.`,
+ID is EVENT in the output of 'deliveries list', or DELIVERY for a batch or digest. The exit status is 1 if a delivery stays
+unchanged.`,
 		Example: fmt.Sprintf(`  hubrelay deliveries %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deliveries list billing --state retrying --topic 'job.*' -o jsonl | jq -r '.delivery_id // .event_id' |
     xargs hubrelay deliveries %[1]s billing`, a.verb),
@@ -146,6 +146,7 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedUnknown:
 		return "Redis was too slow to find it: run the command again"
 	default:
-		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID. For an event of a batch or digest, use the ID in the column DELIVERY of 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
+		return term.Sanitize(sink) + " has no waiting or retrying delivery with this ID. For an event of a batch or digest, " +
+			"use the ID in the column DELIVERY of 'hubrelay deliveries list " + term.Sanitize(sink) + "'"
 	}
 }

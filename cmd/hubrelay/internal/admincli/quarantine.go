@@ -114,9 +114,9 @@ func newQuarantineReplay(std term.Streams) *cobra.Command {
 		Use:   "replay ID",
 		Short: "Publish a rejected entry, unchanged or corrected",
 		Long: `Moves an entry of the quarantine to the inbox, from which the relay publishes it. The relay checks the content
-first: if it is still invalid, or another event with the idempotency key of the entry was published in its hub,
-nothing changes. Without --data the content is unchanged. This helps after a change of
-notifications.extra_topics and a restart of all nodes. An entry of a source requires --data.`,
+first. Nothing changes if it is still invalid, or if an event with the idempotency key of the entry was published in its
+hub. Without --data the content is unchanged. This helps after a change of notifications.extra_topics and a restart of
+all nodes. An entry of a source requires --data.`,
 		Example: `  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json
   hubrelay quarantine replay 1732153000123-0 --data event.json`,
 		Args: command.ExactNamedArgs(1),

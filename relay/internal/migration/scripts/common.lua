@@ -6,9 +6,10 @@ local function now()
   return string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 end
 
--- check_lease returns nil if a worker has the lease of a job. Otherwise it returns the reply to the worker: 0 if another one has
--- it, -1 if the job is missing, -2 if it has ended, -3 if it has ended without a stored start. Leases only grow, so if the stored
--- one is lower, a failover has lost the claim of this worker, and no other has claimed the job since: it is stored again.
+-- check_lease returns nil if a worker has the lease of a job, and otherwise the reply to the worker: 0 if another worker has the
+-- lease, -1 if the job is missing, -2 if it has ended, -3 if it has ended without a stored start. Leases only grow. So if the
+-- stored lease is lower, a failover has lost the claim of this worker, no other worker has claimed the job since then, and
+-- check_lease stores the lease again.
 local function check_lease(job, lease)
   local state = redis.call('HGET', job, 'state')
   local stored = redis.call('HGET', job, 'lease')

@@ -2,9 +2,9 @@
 -- KEYS: job, jobs.
 -- ARGV: lease, worker, idle time in milliseconds, steps of a running job ('' if it waits).
 -- Returns 1, or 2 if the job was canceled; or the reply of check_lease.
-local lost = check_lease(KEYS[1], ARGV[1])
-if lost then
-  return lost
+local reply = check_lease(KEYS[1], ARGV[1])
+if reply then
+  return reply
 end
 local state = redis.call('HGET', KEYS[1], 'state')
 if ARGV[4] ~= '' and (state == 'queued' or state == 'scheduled') then

@@ -2,9 +2,9 @@
 -- KEYS: job, jobs.
 -- ARGV: lease, job ID.
 -- Returns 1; or the reply of check_lease.
-local lost = check_lease(KEYS[1], ARGV[1])
-if lost then
-  return lost
+local reply = check_lease(KEYS[1], ARGV[1])
+if reply then
+  return reply
 end
 local before = redis.call('HGET', KEYS[1], 'entry')
 redis.call('HSET', KEYS[1], 'entry', redis.call('XADD', KEYS[2], '*', 'job', ARGV[2]))

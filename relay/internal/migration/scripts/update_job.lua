@@ -5,9 +5,9 @@
 -- event.
 -- Returns 1, or the reply of check_lease.
 local job = KEYS[1]
-local lost = check_lease(job, ARGV[1])
-if lost then
-  return lost
+local reply = check_lease(job, ARGV[1])
+if reply then
+  return reply
 end
 if redis.call('HGET', job, 'mark') == ARGV[2] then
   return 1
