@@ -3,6 +3,7 @@ package httpclient
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"sync/atomic"
@@ -38,7 +39,9 @@ var errHTTP1 = errors.New("the server speaks HTTP/1.1")
 // server ends a connection with GOAWAY.
 const maxDials = 3
 
-var errTooManyDials = errors.New("the server ended each HTTP/2 connection without a response")
+var errTooManyDials error = &http2Error{
+	fmt.Errorf("no response on %d HTTP/2 connections: the server ended them or allows too few streams", maxDials),
+}
 
 type dialCountKey struct{}
 

@@ -118,6 +118,9 @@ func (t *Transport) postHTTP2(ctx context.Context, r *Request) (*http.Response, 
 			t.retireHTTP2(pool)
 		}
 		pool.endRequest()
+		if progress.hasConn {
+			err = &http2Error{err}
+		}
 		return nil, err
 	}
 	if resp.StatusCode/100 == 2 {
@@ -126,6 +129,13 @@ func (t *Transport) postHTTP2(ctx context.Context, r *Request) (*http.Response, 
 	resp.Body = &http2Body{resp.Body, sync.OnceFunc(pool.endRequest)}
 	return resp, nil
 }
+
+// http2Error is an error after the request got a connection. net/http does not export the types of most of these errors, so it
+// also matches [io.ErrUnexpectedEOF], the error of an HTTP/1.1 connection that ends without a response.
+type http2Error struct{ err error }
+
+func (e *http2Error) Error() string   { return e.err.Error() }
+func (e *http2Error) Unwrap() []error { return []error{e.err, io.ErrUnexpectedEOF} }
 
 // requestProgress is the progress of a request that net/http sends.
 type requestProgress struct {

@@ -120,7 +120,8 @@ func TestPost_HTTP2GoAwayLoop(t *testing.T) {
 			}
 		}
 	})
-	if resp, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.Is(err, errTooManyDials) {
+	if resp, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.Is(err, errTooManyDials) ||
+		!errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("got %+v, %v, want %v", resp, err, errTooManyDials)
 	}
 	if n := conns.Load(); n > maxDials+1 { // the first one finds that the server chooses HTTP/2

@@ -177,7 +177,8 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 // awaitFetch returns the result of a request for a token.
 func (t *tokenSource) awaitFetch(ctx context.Context, f *tokenFetch) (string, error) {
 	if _, late := await.Value(ctx, f.done); late != nil {
-		return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), late)
+		err := t.target.RedactError(ctx, late, t.target.Secrets())
+		return "", fmt.Errorf("get a token from %s: %w", t.target.Host(), errors.Unwrap(err))
 	}
 	return f.text, f.err
 }

@@ -61,7 +61,7 @@ func (s *Store) forEachRecord(ctx context.Context, since time.Time, visit func(R
 }
 
 // outcomeAt returns the event of a record, the time of its outcome, and whether the sink will not get the event. An attempt counts
-// at its end, because its event may be dropped meanwhile.
+// at its end, because its event may be dropped in the meantime.
 func (r *Record) outcomeAt(sink string) (id EventID, at time.Time, hasFailed, isOf bool) {
 	if d := r.Drop; d != nil {
 		return d.Event.ID, d.Time, true, d.Sink == sink

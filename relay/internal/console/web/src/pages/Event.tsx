@@ -44,7 +44,7 @@ export function EventPage({ id }: { id: string }) {
             <>
               <Facts
                 facts={[
-                  { label: 'Stored', value: <Time time={e.time} /> },
+                  { label: 'Time', value: <Time time={e.time} /> },
                   { label: 'Topic', value: <span class="mono">{e.topic || '–'}</span> },
                   { label: 'Hub', value: <span class="mono">{e.hub_id || '–'}</span> },
                   { label: 'Account', value: <span class="mono">{e.account_id || '–'}</span> },

@@ -140,7 +140,7 @@ function Side({ id }: { id: string }) {
           <>
             <Facts
               facts={[
-                { label: 'Stored', value: <Time time={e.time} /> },
+                { label: 'Time', value: <Time time={e.time} /> },
                 { label: 'Topic', value: <span class="mono">{e.topic}</span> },
                 { label: 'Hub', value: <span class="mono">{e.hub_id || '–'}</span> },
                 { label: 'Publisher', value: <PublisherName publisher={e.publisher} /> },
