@@ -26,6 +26,11 @@ func TestLoudness_CountRequest(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		count("flood", 1, false)
 		time.Sleep(time.Hour)
+		count("tiny", 1, false)
+		time.Sleep(5 * time.Minute)
+		l.countEvents("flood", loudBytes/eventBytes)
+		count("flood", 1, true) // another account has published, although long ago
+		time.Sleep(time.Hour)
 		count("one", 8<<20, false)
 		count("other", 8<<20, false) // publishers that send the same are not loud
 		if len(l.sent) != 2 {

@@ -154,6 +154,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if rejected := checkTopics(ns, p.Topics); rejected != nil {
 		return nil, rejected
 	}
+	pub.loudness.countEvents(p.Owner, len(ns))
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}

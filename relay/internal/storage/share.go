@@ -12,6 +12,8 @@ const (
 	roomDivisor = 4
 	// A publisher is quiet if it has recently sent at most half as many bytes as the average.
 	quietDivisor = 2
+	// averageTolerance is the factor up to which the owner of a request counts as average.
+	averageTolerance = 1.1
 	// recentDecay is the factor of recent bytes per interval. It leaves a third after ten minutes.
 	recentDecay = 1 - 1.0/600
 	// quietReserve is the part of the memory above the limit that quiet publishers may use while the storage is full.
@@ -126,6 +128,20 @@ func (s *roomShares) isQuietPublisherLocked(u *usage) bool {
 	return s.events.isQuiet(u) || u.recent*quietDivisor <= s.requests.recent
 }
 
+// isQuietOwnerLocked reports whether the owner of a request is quiet among the owners of requests. It is also quiet if it has recently
+// used at most half as many bytes as all events, which may have filled the storage, and about the average of all requests at most.
+func (s *roomShares) isQuietOwnerLocked(name string, u *usage) bool {
+	if s.requests.isQuiet(u) {
+		return true
+	}
+	own := u.recent
+	if publisher := s.events.byName[name]; publisher != nil {
+		own += publisher.recent
+	}
+	average := s.requests.recent / float64(len(s.requests.byName))
+	return own*quietDivisor <= s.events.recent && u.recent <= average*averageTolerance
+}
+
 // countSmall counts bytes of a small request, and reports whether the small requests of its owner and of all owners have taken
 // few bytes since the last measurement. An identity provider may choose many accounts.
 func (s *roomShares) countSmall(name string, bytes int64) (isFew bool) {
@@ -150,10 +166,7 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
 	u := group.findOrAdd(name)
-	isQuiet := group.isQuiet(u)
-	if isEvent {
-		isQuiet = s.isQuietPublisherLocked(u)
-	}
+	isQuiet := isEvent && s.isQuietPublisherLocked(u) || !isEvent && s.isQuietOwnerLocked(name, u)
 	share := s.room / roomDivisor
 	switch {
 	case !s.hasLimit:

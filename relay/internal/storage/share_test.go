@@ -160,6 +160,39 @@ func TestMonitor_TakeRoomForRequestsOfManyAccounts(t *testing.T) {
 	}
 }
 
+// Events that fill the storage do not stop the tokens of others, also if another account floods tokens.
+func TestMonitor_TakeRoomForRequestsBesideEvents(t *testing.T) {
+	t.Parallel()
+	for _, floods := range []int{0, 1, 200} {
+		r := newShareRig(t, testMemory*8/10, testMemory)
+		for range 500 {
+			r.store("publisher", 2<<10)
+		}
+		r.memory.Used = testMemory * 91 / 100
+		r.m.Measure(t.Context())
+		const seconds = 300
+		tokens := make(map[string]int)
+		request := func(account string) {
+			if r.m.TakeRoomForRequest(account, 250) == nil {
+				r.memory.Used += 250
+				tokens[account]++
+			}
+		}
+		for range seconds {
+			for range floods {
+				request("flood")
+			}
+			request("quiet")
+			request("other")
+			r.m.Measure(t.Context())
+		}
+		if tokens["quiet"] != seconds || tokens["other"] != seconds ||
+			floods > 1 && tokens["flood"] > floods { // it is the only account at first
+			t.Errorf("%d floods: got %v tokens in %d seconds of a full storage", floods, tokens, seconds)
+		}
+	}
+}
+
 // Without a limit of the memory, publishers have none.
 func TestMonitor_TakeRoomWithoutLimit(t *testing.T) {
 	t.Parallel()
