@@ -5,7 +5,7 @@ import "time"
 // The origins of keys.
 const (
 	KeyOriginConfiguration = "configuration"
-	KeyOriginCreated       = "created" // by [CreateKey]
+	KeyOriginStored        = "stored" // created by [CreateKey]
 )
 
 // KeySpec describes the permissions of a key.
@@ -26,7 +26,7 @@ type KeySpec struct {
 // Key is an API key without its secret.
 type Key struct {
 	Name string `json:"name"`
-	// Origin is configuration, or created for a key that keys.create has created.
+	// Origin is configuration, or stored for a key that keys.create has created.
 	Origin string `json:"origin"`
 	KeySpec
 	CreatedAt time.Time `json:"created_at,omitzero"`

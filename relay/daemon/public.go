@@ -92,7 +92,7 @@ func (d *Daemon) startPublicListener(
 func (d *Daemon) newPublisher(s *stores) *ingest.Publisher {
 	return ingest.NewPublisher(ingest.PublisherOptions{
 		Decoder: d.newDecoder(), Log: s.log, Quotas: d.newQuotas(s), Room: s.monitor, IsLagging: s.log.IsLagging,
-		Accepted: d.metrics.Accepted,
+		HasReadOthers: s.log.HasReadOthers, Accepted: d.metrics.Accepted,
 	})
 }
 

@@ -2,10 +2,12 @@ package eventlog
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // lagInterval is the time between two comparisons of the read positions with the log.
@@ -63,6 +65,41 @@ func (l *Log) recordLagging(partition int, isLagging bool) {
 		now := time.Now()
 		since.Store(&now)
 	}
+}
+
+// recentAccounts are the accounts of the entries that this node has read: the one of the last entry, and the last other one.
+type recentAccounts struct {
+	mu          sync.Mutex
+	last, other accountRead
+}
+
+type accountRead struct {
+	account string
+	at      time.Time // zero if there was none
+}
+
+func (r *recentAccounts) record(list []relay.Notification) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := time.Now()
+	for i := range list {
+		if account := list[i].Account; account != r.last.account || r.last.at.IsZero() {
+			r.last, r.other = accountRead{account, now}, r.last
+		}
+	}
+	r.last.at = now
+}
+
+// HasReadOthers reports whether a reader of this node has read an entry of another account, or of none, within a time.
+func (l *Log) HasReadOthers(account string, within time.Duration) bool {
+	r := &l.accounts
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	found := r.last
+	if found.account == account {
+		found = r.other
+	}
+	return time.Since(found.at) < within
 }
 
 // Age returns the age of an entry. Its ID has the time of Redis, so a clock difference could make the age negative; then

@@ -33,6 +33,7 @@ type Log struct {
 	groupCommits []*groupCommit // by partition
 	searched     ReadSize
 	laggingSince []atomic.Pointer[time.Time] // by partition, see IsLagging
+	accounts     recentAccounts
 	keyBudget    *keyBudget
 }
 

@@ -166,6 +166,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 			t.entriesSeen += int64(len(list))
 		}
 		t.recordRecent(list)
+		t.l.accounts.record(list)
 		t.emitBatch(Batch{Prev: prev, Last: t.position, Notifications: list})
 	}
 	if len(list) == 0 || more || time.Since(start) > tailBlockTime {

@@ -304,6 +304,43 @@ func TestTail_IsLagging(t *testing.T) {
 	}
 }
 
+func TestLog_HasReadOthers(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		accounts []string
+		want     bool
+	}{
+		"only its own":    {[]string{"flood", "flood"}, false},
+		"of none":         {[]string{"", "flood", "flood"}, true},
+		"of another":      {[]string{"flood", "small", "flood"}, true},
+		"of the last one": {[]string{"flood", "small"}, true},
+	} {
+		b := open(t, redistest.Start(t), redisconn.Options{})
+		for i, account := range tt.accounts {
+			n := notifications("h", i+1, i+1)
+			n[0].Account = account
+			mustAppend(t, b, n...)
+		}
+		if b.HasReadOthers("flood", time.Hour) {
+			t.Errorf("%s: others were read before the start", name)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		read := 0
+		_ = tailFrom(ctx, b, 0, "0-0", func(batch Batch) {
+			if read += len(batch.Notifications); read == len(tt.accounts) {
+				cancel()
+			}
+		})
+		if got := b.HasReadOthers("flood", time.Hour); got != tt.want {
+			t.Errorf("%s: got %t, want %t", name, got, tt.want)
+		}
+		if b.HasReadOthers("flood", 0) {
+			t.Errorf("%s: others were read in no time", name)
+		}
+		cancel()
+	}
+}
+
 // A server that hangs must not delay the end of a reader, whether it reads or connects.
 func TestTail_EndsWhileRedisHangs(t *testing.T) {
 	t.Parallel()

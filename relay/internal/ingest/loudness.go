@@ -34,8 +34,9 @@ type sentBytes struct {
 func newLoudness() *loudness { return &loudness{sent: make(map[string]*sentBytes)} }
 
 // countRequest counts the bytes of a request, and reports whether its publisher is loud: it has sent more than loudBytes, and more
-// than the average of all publishers. The only publisher is not loud.
-func (l *loudness) countRequest(publisher string, bytes int) (isLoud bool) {
+// than the average of all publishers. The only publisher is not loud, unless it has others: events of other accounts that come from
+// other nodes, the inbox or sources.
+func (l *loudness) countRequest(publisher string, bytes int, hasOthers bool) (isLoud bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -49,11 +50,17 @@ func (l *loudness) countRequest(publisher string, bytes int) (isLoud bool) {
 	}
 	s.bytes, s.last = s.bytes+float64(bytes), now
 	l.total += float64(bytes)
-	return s.bytes > loudBytes && s.bytes*float64(len(l.sent)) > l.total
+	count := len(l.sent)
+	if hasOthers {
+		count++
+	}
+	return s.bytes > loudBytes && s.bytes*float64(count) > l.total
 }
 
 // countEvents counts the events of a request that countRequest has counted.
-func (l *loudness) countEvents(publisher string, n int) { l.countRequest(publisher, n*eventBytes) }
+func (l *loudness) countEvents(publisher string, n int) {
+	l.countRequest(publisher, n*eventBytes, false)
+}
 
 // reduceCounts reduces the bytes of all publishers, and removes publishers that have sent nothing for a while.
 func (l *loudness) reduceCounts(now time.Time) {

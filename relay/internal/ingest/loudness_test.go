@@ -13,11 +13,14 @@ func TestLoudness_CountRequest(t *testing.T) {
 		l := newLoudness()
 		count := func(name string, bytes int, want bool) {
 			t.Helper()
-			if got := l.countRequest(name, bytes); got != want {
+			if got := l.countRequest(name, bytes, false); got != want {
 				t.Errorf("%s with %d bytes: got loud %t, want %t", name, bytes, got, want)
 			}
 		}
 		count("flood", 32<<20, false) // the only publisher
+		if !l.countRequest("flood", 1, true) {
+			t.Error("a publisher with events of others is not loud")
+		}
 		count("quiet", 500, false)
 		count("flood", 1, true)
 		count("small", 3<<20, false)

@@ -81,6 +81,8 @@ type PublisherOptions struct {
 	Room Room
 	// IsLagging reports whether a reader of the log has lagged for a time. It may be nil.
 	IsLagging func(span time.Duration) bool
+	// HasReadOthers reports whether this node has read an event of another account within a time. It may be nil.
+	HasReadOthers func(account string, within time.Duration) bool
 	// Accepted is called with the topic of each stored notification, except for repeats. It is called concurrently and
 	// does not block. It may be nil.
 	Accepted func(topic string)
@@ -109,6 +111,9 @@ func NewPublisher(o PublisherOptions) *Publisher {
 	}
 	if o.IsLagging == nil {
 		o.IsLagging = func(time.Duration) bool { return false }
+	}
+	if o.HasReadOthers == nil {
+		o.HasReadOthers = func(string, time.Duration) bool { return false }
 	}
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
@@ -140,7 +145,8 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.opts.Room.CheckPublisher(p.Owner); err != nil {
 		return nil, err
 	}
-	if pub.loudness.countRequest(p.Owner, len(p.Body)) && pub.opts.IsLagging(maxLag) {
+	hasOthers := !p.AnyAccount && pub.opts.HasReadOthers(p.Account, forgetAfter)
+	if pub.loudness.countRequest(p.Owner, len(p.Body), hasOthers) && pub.opts.IsLagging(maxLag) {
 		return nil, newLagError(p)
 	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.

@@ -220,21 +220,24 @@ func TestPublish_LaggingReaders(t *testing.T) {
 	t.Parallel()
 	store := openStores(t, redistest.Start(t), 1)
 	for name, tt := range map[string]struct {
-		sent int
-		lag  time.Duration
-		want relay.Code
+		sent   int
+		lag    time.Duration
+		others bool
+		want   relay.Code
 	}{
-		"lags, loud":    {2 * loudBytes, maxLag, relay.CodeRateLimiting},
-		"lags, quiet":   {0, time.Hour, ""},
-		"lags not long": {2 * loudBytes, maxLag - 1, ""},
+		"lags, loud":     {2 * loudBytes, maxLag, true, relay.CodeRateLimiting},
+		"lags, quiet":    {0, time.Hour, true, ""},
+		"lags not long":  {2 * loudBytes, maxLag - 1, true, ""},
+		"lags, no other": {2 * loudBytes, maxLag, false, ""},
 	} {
 		pub := NewPublisher(PublisherOptions{
 			Decoder: newDecoder(t), Log: store.log,
-			IsLagging: func(span time.Duration) bool { return tt.lag >= span },
+			IsLagging:     func(span time.Duration) bool { return tt.lag >= span },
+			HasReadOthers: func(account string, _ time.Duration) bool { return tt.others && account == "a" },
 		})
 		p := publication("", item(0))
-		pub.loudness.countRequest("account other", 1)
-		pub.loudness.countRequest(p.Owner, tt.sent)
+		p.Account, p.AnyAccount = "a", false
+		pub.loudness.countRequest(p.Owner, tt.sent, false)
 		_, err := pub.Publish(t.Context(), p)
 		var rejected *relay.Error
 		code := relay.Code("")

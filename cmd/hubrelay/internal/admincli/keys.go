@@ -198,7 +198,7 @@ func newKeysList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys of a running relay",
-		Long: `Lists the API keys of the configuration and the keys that were created at run time (ORIGIN is created), without their
+		Long: `Lists the API keys of the configuration and the keys that were created at run time (ORIGIN is stored), without their
 secrets. LAST USED is accurate to about a minute.
 
 ` + adminHelp,

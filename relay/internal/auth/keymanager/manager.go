@@ -137,7 +137,7 @@ func (m *Manager) List(ctx context.Context) ([]adminapi.Key, error) {
 	for i := range stored {
 		s := &stored[i]
 		list = append(list, adminapi.Key{
-			Name: s.Name, Origin: adminapi.KeyOriginCreated, KeySpec: adminapi.KeySpec{
+			Name: s.Name, Origin: adminapi.KeyOriginStored, KeySpec: adminapi.KeySpec{
 				AccountID: s.AccountID, Hubs: append([]string{}, s.Hubs...), Capabilities: s.Capabilities, Topics: s.Topics,
 				Networks: s.Networks, ExpiresAt: s.Expires,
 			},

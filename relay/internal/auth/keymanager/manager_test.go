@@ -180,7 +180,7 @@ func TestManager_ListsKeysByName(t *testing.T) {
 	if list[1].Name != "ops" || list[1].Origin != adminapi.KeyOriginConfiguration || list[1].LastUsedAt.IsZero() {
 		t.Errorf("got %+v, want the used key of the configuration", list[1])
 	}
-	if list[0].Name != "ci" || list[0].Origin != adminapi.KeyOriginCreated || !list[0].LastUsedAt.IsZero() ||
+	if list[0].Name != "ci" || list[0].Origin != adminapi.KeyOriginStored || !list[0].LastUsedAt.IsZero() ||
 		list[0].CreatedAt.IsZero() {
 		t.Errorf("got %+v, want the unused stored key", list[0])
 	}

@@ -76,7 +76,7 @@ export function Keys() {
     id: 'actions',
     label: 'Actions',
     cell: (k) =>
-      k.origin === 'created' ? (
+      k.origin === 'stored' ? (
         <div class="buttons">
           <button type="button" class="small" onClick={() => setAction({ action: 'rotate', name: k.name })}>
             Rotate
