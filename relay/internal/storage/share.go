@@ -166,7 +166,12 @@ func (s *roomShares) takeRoom(name string, bytes float64, isEvent bool) bool {
 		group, rest = &s.requests, s.allRoom-s.eventRoom
 	}
 	u := group.findOrAdd(name)
-	isQuiet := isEvent && s.isQuietPublisherLocked(u) || !isEvent && s.isQuietOwnerLocked(name, u)
+	var isQuiet bool
+	if isEvent {
+		isQuiet = s.isQuietPublisherLocked(u)
+	} else {
+		isQuiet = s.isQuietOwnerLocked(name, u)
+	}
 	share := s.room / roomDivisor
 	switch {
 	case !s.hasLimit:
