@@ -55,6 +55,7 @@ type agent struct {
 	stableAfter time.Duration
 	// grace is the time between SIGTERM and SIGKILL.
 	grace  time.Duration
+	lock   *os.File
 	state  agentState
 	output *agentOutput
 }
@@ -92,11 +93,11 @@ func runAgentWithGrace(ctx context.Context, args []string, grace time.Duration) 
 	if err := os.Chdir(a.instancePath()); err != nil {
 		return err
 	}
-	lock, taken, err := takeLock(fileLock)
-	if err != nil || !taken {
+	var taken bool
+	if a.lock, taken, err = takeLock(fileLock); err != nil || !taken {
 		return err
 	}
-	defer func() { _ = lock.Close() }()
+	defer func() { _ = a.lock.Close() }()
 	// This process has the lock. A process that moves the directory from now on stops this agent first, and earlier
 	// claims are visible.
 	if n, err := a.currentLease(); err != nil || n != lease || a.shouldStop() {
@@ -109,7 +110,26 @@ func runAgentWithGrace(ctx context.Context, args []string, grace time.Duration) 
 	return a.supervise(ctx)
 }
 
-// shouldStop reports whether the current lease requests a stop of the command, or the directory was moved.
+// keepLock takes the lock again if something has removed or replaced its file, because another agent could start otherwise. It returns
+// false if another agent has the lock now.
+func (a *agent) keepLock() bool {
+	former, err := a.lock.Stat()
+	if err != nil {
+		return true
+	}
+	if current, err := os.Lstat(fileLock); err == nil && os.SameFile(former, current) || err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return true
+	}
+	lock, taken, err := takeLock(fileLock)
+	if err != nil || !taken {
+		return err != nil
+	}
+	_ = a.lock.Close()
+	a.lock = lock
+	return true
+}
+
+// shouldStop reports whether the current lease requests a stop of the command, the directory was moved, or another agent runs in it.
 func (a *agent) shouldStop() bool {
 	here, err := os.Stat(".")
 	if err != nil {
@@ -118,6 +138,9 @@ func (a *agent) shouldStop() bool {
 	home, err := os.Lstat(a.instancePath())
 	if err != nil || !os.SameFile(here, home) {
 		return !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ESTALE)
+	}
+	if !a.keepLock() {
+		return true
 	}
 	n, err := a.currentLease()
 	if err != nil || n == 0 {

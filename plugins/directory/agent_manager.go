@@ -162,7 +162,7 @@ func (i instanceDir) supersededOr(err error) error {
 // resumeInstance starts the agent of an instance, unless a migration of the instance is in progress.
 func (m *agentManager) resumeInstance(p instanceDir) error {
 	c, err := readInstance(p.instancePath())
-	if err != nil || len(c.Command) == 0 {
+	if err != nil {
 		return err
 	}
 	if p.lease, err = p.currentLease(); err != nil {
@@ -172,6 +172,17 @@ func (m *agentManager) resumeInstance(p instanceDir) error {
 		if held, err := exists(p.workFile(name)); held || err != nil {
 			return err
 		}
+	}
+	info, err := os.Lstat(p.instancePath())
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return errors.New("the instance is not on this server; correct the inventory, or move the directory of the instance here")
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%s is not a directory", p.instancePath())
+	case len(c.Command) == 0:
+		return nil
 	}
 	if running, err := AgentRunning(p.instancePath()); running || err != nil {
 		return err

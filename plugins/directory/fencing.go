@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -183,7 +185,7 @@ func (i instanceDir) removeMarker(name string) error {
 const maxRemoveAttempts = 100
 
 // removeTree removes a directory of any size. It first renames it to a unique name, so an outdated process cannot
-// remove data of its successor. Files that cannot be removed stay in the work directory until the next claim.
+// remove data of its successor. Files that cannot be removed stay in the work directory until the next migration, and are logged.
 func (i instanceDir) removeTree(path string) error {
 	trash, err := os.MkdirTemp(i.workPath(), dirTrash)
 	if err != nil {
@@ -195,13 +197,43 @@ func (i instanceDir) removeTree(path string) error {
 	if err := i.checkLease(); err != nil {
 		return err
 	}
-	// An outdated process may still copy into the directory. It soon fails, because its directories are gone.
-	for range maxRemoveAttempts {
-		if err := os.RemoveAll(trash); !errors.Is(err, syscall.ENOTEMPTY) {
-			break
-		}
-	}
+	i.emptyTrash(trash)
 	return nil
+}
+
+// emptyTrash removes a directory that has a unique name.
+func (i instanceDir) emptyTrash(trash string) {
+	err := os.RemoveAll(trash)
+	if errors.Is(err, fs.ErrPermission) {
+		makeWritable(trash)
+		err = os.RemoveAll(trash)
+	}
+	// An outdated process may still copy into the directory. It soon fails, because its directories are gone.
+	for n := 1; n < maxRemoveAttempts && errors.Is(err, syscall.ENOTEMPTY); n++ {
+		err = os.RemoveAll(trash)
+	}
+	if err != nil {
+		slog.Default().Warn("files of a moved instance cannot be removed, remove them", "instance_id", i.instance,
+			"server", i.server, "path", trash, "error", err)
+	}
+}
+
+// makeWritable makes all directories below a path writable, as far as possible. Only root may remove files from others.
+func makeWritable(path string) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return
+	}
+	defer func() { _ = root.Close() }()
+	_ = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return fs.SkipDir
+		}
+		if d.IsDir() {
+			_ = root.Chmod(name, 0o700) // follows no link out of the root
+		}
+		return nil
+	})
 }
 
 // discardMatching removes the entries of the work directory whose names match.
@@ -212,6 +244,10 @@ func (i instanceDir) discardMatching(matches func(name string) bool) error {
 	}
 	for _, e := range entries {
 		if !matches(e.Name()) {
+			continue
+		}
+		if strings.HasPrefix(e.Name(), dirTrash) {
+			i.emptyTrash(i.workFile(e.Name()))
 			continue
 		}
 		if err := i.removeTree(i.workFile(e.Name())); err != nil {

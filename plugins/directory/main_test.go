@@ -267,7 +267,7 @@ func (r *rig) workEmpty(path string) {
 	for _, l := range leases {
 		left, _ := os.ReadDir(filepath.Join(path, dirFence, "i", l.Name()))
 		for _, e := range left {
-			if e.Name() != fileJob && e.Name() != fileStop {
+			if e.Name() != fileJob {
 				r.t.Errorf("%s/%s: %s is left in the work directory", path, l.Name(), e.Name())
 			}
 		}

@@ -282,7 +282,7 @@ func (m *migration) start(ctx context.Context, f diskState) error {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:
 		return err
 	case !f.stoppedAtSource: // the migration cannot be undone, and the agent continues to restart the command
-		slog.Default().Warn("moved instance did not start", "instance", m.Instance, "server",
+		slog.Default().Warn("moved instance did not start", "instance_id", m.Instance, "server",
 			m.destination.server, "error", err)
 		return nil
 	}
@@ -332,7 +332,7 @@ func (m *migration) removeSource() error {
 			return m.source.removeTree(m.source.workFile(dirInstance))
 		}
 		slog.Default().Warn("another process has written to the source after it was copied, so it is kept; stop the process "+
-			"and merge its changes", "instance", m.Instance, "server", m.source.server, "path", written)
+			"and merge its changes", "instance_id", m.Instance, "server", m.source.server, "path", written)
 	}
 	dir := filepath.Join(m.source.path, dirKept, m.Instance)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -366,6 +366,9 @@ func (m *migration) sourceHasExtraVolumes() (bool, error) {
 // describeError adds the server and advice for the operator to an error about disk space or a missing directory.
 func (m *migration) describeError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		if p := (*fs.PathError)(nil); errors.As(err, &p) && strings.HasPrefix(p.Path, m.source.path+"/") {
+			return fmt.Errorf("server %s has no disk space for the files of a migration; free some space: %w", m.source.server, err)
+		}
 		return fmt.Errorf("server %s has not enough disk space for the instance; free some space or choose another "+
 			"server: %w", m.destination.server, err)
 	}

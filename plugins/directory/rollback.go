@@ -148,6 +148,10 @@ func (m *migration) sweepDestination(f diskState) error {
 	if f.destinationUnreachable {
 		return nil
 	}
+	// The marker would stop an instance that an operator moves there.
+	if err := m.destination.removeMarker(fileStop); errors.Is(err, relay.ErrSuperseded) {
+		return err
+	}
 	if err := m.destination.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) {
 		return err
 	}
@@ -167,6 +171,9 @@ func (m *migration) restartSource(ctx context.Context) error {
 	stopRequested, err := exists(m.source.workFile(fileStop))
 	if err != nil {
 		return err
+	}
+	if info, err := os.Lstat(m.source.instancePath()); err == nil && !info.IsDir() {
+		return nil // such as a link, so this job has not stopped the instance
 	}
 	startError := func(err error) error {
 		return fmt.Errorf("start the instance in %s: %w", filepath.Clean(m.source.instancePath()), err)
