@@ -28,6 +28,7 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 		RecordExcluded: func(n *relay.Notification, sink string) {
 			s.opts.History.RecordDrop(n, history.Drop{Sink: sink, Reason: adminapi.DroppedAccountShare, Time: time.Now()})
 		},
+		RecordLag: func(isLagging bool) { s.opts.Log.RecordDispatchLag(partition, isLagging) },
 		Retention: s.opts.Retention, Memory: s.opts.Memory,
 		RetrySizes: s.opts.Deliveries.Retries.Sizes, Logger: s.log.With("component", "dispatch"),
 		Observer: dispatchObserver{s.metrics, s.sinks},

@@ -109,6 +109,9 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	if o.RecordExcluded == nil {
 		o.RecordExcluded = func(*relay.Notification, string) {}
 	}
+	if o.RecordLag == nil {
+		o.RecordLag = func(bool) {}
+	}
 	if o.Memory == nil {
 		o.Memory = noLimit{}
 	}
@@ -200,6 +203,7 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
 		d.leading.Store(false)
+		d.opts.RecordLag(false)
 		d.page = logPage{}
 		for len(d.batches) > 0 {
 			<-d.batches

@@ -89,6 +89,26 @@ func TestDispatcher_ReadsLogWithoutOffers(t *testing.T) {
 }
 
 // A new sink begins at the end of the log, or at its start if the sink is configured so.
+// A dispatcher lags while it reads full pages of the log.
+func TestDispatcher_RecordsLag(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	stop := e.run(e.options(Sink{Name: "a"}), false)
+	testkit.WaitFor(t, "the dispatcher to start", e.hasPosition)
+	stop()
+	e.publish("container.created", "h1", maxRangeCount+1)
+	o := e.options(Sink{Name: "a"})
+	records := make(chan bool, 100)
+	o.RecordLag = func(isLagging bool) {
+		e.log.RecordDispatchLag(0, isLagging)
+		records <- e.log.IsLagging(0)
+	}
+	e.run(o, false)
+	if first, second := <-records, <-records; !first || second {
+		t.Errorf("lags after the first read: %t, after the second: %t", first, second)
+	}
+}
+
 func TestDispatcher_NewSinks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -45,6 +45,7 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again 
 func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	for {
 		list, isEnd, err := d.readLog(ctx, d.unmatchedTo)
+		d.opts.RecordLag(err == nil && !isEnd) // after an error, publishing to other partitions continues
 		if err != nil || len(list) == 0 {
 			return false, err
 		}

@@ -92,6 +92,8 @@ type Options struct {
 	// RecordExcluded is called for each notification that a sink does not get, because its account has used its share. n
 	// has no data. It must not block. It may be nil.
 	RecordExcluded func(n *relay.Notification, sink string)
+	// RecordLag is called after each read of the log with whether more entries wait. It must not block. It may be nil.
+	RecordLag func(isLagging bool)
 
 	// Logger and Observer may be nil.
 	Logger   *slog.Logger

@@ -45,20 +45,31 @@ func (l *Log) WatchLag(ctx context.Context, read ReadPositions, report func(part
 	}
 }
 
-// IsLagging reports whether a reader of this node has not reached the end of its partition for a time, because events are stored
-// faster than it reads them. Unlike [Log.WatchLag], it does not compare the clocks of this node and of Redis.
+// IsLagging reports whether a tail reader or a dispatcher of this node has not reached the end of its partition for a time, because
+// events are stored faster than it processes them. Unlike [Log.WatchLag], it does not compare the clocks of this node and of Redis.
 func (l *Log) IsLagging(span time.Duration) bool {
-	for i := range l.laggingSince {
-		if since := l.laggingSince[i].Load(); since != nil && time.Since(*since) >= span {
+	return l.tailLags.isLagging(span) || l.dispatchLags.isLagging(span)
+}
+
+// RecordDispatchLag records whether the dispatcher of a partition expects more entries at once.
+func (l *Log) RecordDispatchLag(partition int, isLagging bool) {
+	l.dispatchLags.record(partition, isLagging)
+}
+
+// lags are the times since which readers lag, by partition. A reader that does not lag has none.
+type lags []atomic.Pointer[time.Time]
+
+func (l lags) isLagging(span time.Duration) bool {
+	for i := range l {
+		if since := l[i].Load(); since != nil && time.Since(*since) >= span {
 			return true
 		}
 	}
 	return false
 }
 
-// recordLagging records whether the reader of a partition expects more entries at once.
-func (l *Log) recordLagging(partition int, isLagging bool) {
-	switch since := &l.laggingSince[partition]; {
+func (l lags) record(partition int, isLagging bool) {
+	switch since := &l[partition]; {
 	case !isLagging:
 		since.Store(nil)
 	case since.Load() == nil:

@@ -6,8 +6,6 @@ package eventlog
 
 import (
 	_ "embed" // the scripts
-	"sync/atomic"
-	"time"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
@@ -32,7 +30,8 @@ type Log struct {
 	keys         keyspace.Space
 	groupCommits []*groupCommit // by partition
 	searched     ReadSize
-	laggingSince []atomic.Pointer[time.Time] // by partition, see IsLagging
+	tailLags     lags // of the tail readers
+	dispatchLags lags // of the dispatchers
 	accounts     recentAccounts
 	keyBudget    *keyBudget
 }
@@ -47,7 +46,7 @@ type Options struct {
 // New returns the log.
 func New(c *redisconn.Conn, keys keyspace.Space, o Options) *Log {
 	l := &Log{
-		conn: c, keys: keys, laggingSince: make([]atomic.Pointer[time.Time], keys.Partitions()),
+		conn: c, keys: keys, tailLags: make(lags, keys.Partitions()), dispatchLags: make(lags, keys.Partitions()),
 		groupCommits: make([]*groupCommit, keys.Partitions()), keyBudget: newKeyBudget(o.MaxMemory),
 	}
 	shared := &groupCommit{flush: l.flushBatch}

@@ -130,7 +130,7 @@ func (t *tailReader) run(ctx context.Context, from string, added int64) error {
 		if ctx.Err() != nil {
 			break
 		}
-		t.l.recordLagging(t.partition, false) // publishing to other partitions continues
+		t.l.tailLags.record(t.partition, false) // publishing to other partitions continues
 		t.l.conn.Logger().WarnContext(ctx, "reading the log failed",
 			"partition", t.partition, "position", t.position, "error", redisconn.WrapError(readLogOperation, err))
 		t.connectsSeen = -1
@@ -157,7 +157,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.l.recordLagging(t.partition, more)
+	t.l.tailLags.record(t.partition, more)
 	start := time.Now()
 	if len(list) > 0 {
 		prev := t.position

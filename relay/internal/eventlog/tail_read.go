@@ -50,7 +50,7 @@ func (t *tailReader) closeConn() {
 // read waits for entries after the position. It returns true if more entries may be available already.
 func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more bool, err error) {
 	block := tailBlockTime
-	if t.l.laggingSince[t.partition].Load() != nil { // if there is no more, this reader does not lag
+	if t.l.tailLags[t.partition].Load() != nil { // if there is no more, this reader does not lag
 		block = time.Millisecond
 	}
 	entries, truncated, err := t.conn.ReadStream(t.key, t.position, t.readCount, block, maxReplyBytes)

@@ -93,7 +93,7 @@ type PublisherOptions struct {
 const largeBody = 32 << 10
 
 // maxLag is the time for which a reader of the log may lag before a loud publisher is rejected. Otherwise the events of others
-// would be late on streams.
+// would be late on streams and in sinks.
 const maxLag = 250 * time.Millisecond
 
 // Publisher validates and stores publications. It may be used concurrently.
@@ -290,6 +290,6 @@ func kindOf(p Publication) quota.Kind {
 // newLagError rejects a request of a loud publisher.
 func newLagError(p Publication) *relay.Error {
 	kind := string(kindOf(p))
-	return relay.NewError(relay.CodeRateLimiting, "the streams of the relay lag, and the "+p.Owner+
+	return relay.NewError(relay.CodeRateLimiting, "the streams or deliveries of the relay lag, and the "+p.Owner+
 		" published more than the average; nothing was stored, try again in 1 s").WithExtra("per", kind)
 }
