@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Directories without write permission, such as those of a Go module cache, are removed, and links in them are not followed.
+// Directories without write permission, for example in a Go module cache, are removed. Links in them are not followed.
 func TestMakeWritable(t *testing.T) {
 	t.Parallel()
 	root, outside := t.TempDir(), t.TempDir()

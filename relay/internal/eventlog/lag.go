@@ -53,7 +53,7 @@ func (l *Log) IsLagging(span time.Duration) bool {
 
 // RecordDispatchLag records whether the dispatcher of a partition expects more entries at once.
 func (l *Log) RecordDispatchLag(partition int, isLagging bool) {
-	l.dispatchLags.record(partition, isLagging)
+	l.dispatchLags.setLagging(partition, isLagging)
 }
 
 // lags are the times since which readers lag, by partition. A reader that does not lag has none.
@@ -68,7 +68,7 @@ func (l lags) isLagging(span time.Duration) bool {
 	return false
 }
 
-func (l lags) record(partition int, isLagging bool) {
+func (l lags) setLagging(partition int, isLagging bool) {
 	switch since := &l[partition]; {
 	case !isLagging:
 		since.Store(nil)
@@ -86,10 +86,10 @@ type recentAccounts struct {
 
 type accountRead struct {
 	account string
-	at      time.Time // zero if there was none
+	at      time.Time // zero before the first entry
 }
 
-func (r *recentAccounts) record(list []relay.Notification) {
+func (r *recentAccounts) recordAccounts(list []relay.Notification) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()

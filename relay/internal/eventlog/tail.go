@@ -130,7 +130,7 @@ func (t *tailReader) run(ctx context.Context, from string, added int64) error {
 		if ctx.Err() != nil {
 			break
 		}
-		t.l.tailLags.record(t.partition, false) // publishing to other partitions continues
+		t.l.tailLags.setLagging(t.partition, false) // publishing to other partitions continues
 		t.l.conn.Logger().WarnContext(ctx, "reading the log failed",
 			"partition", t.partition, "position", t.position, "error", redisconn.WrapError(readLogOperation, err))
 		t.connectsSeen = -1
@@ -157,7 +157,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.l.tailLags.record(t.partition, more)
+	t.l.tailLags.setLagging(t.partition, more)
 	start := time.Now()
 	if len(list) > 0 {
 		prev := t.position
@@ -166,7 +166,7 @@ func (t *tailReader) readOnce(ctx context.Context) error {
 			t.entriesSeen += int64(len(list))
 		}
 		t.recordRecent(list)
-		t.l.accounts.record(list)
+		t.l.accounts.recordAccounts(list)
 		t.emitBatch(Batch{Prev: prev, Last: t.position, Notifications: list})
 	}
 	if len(list) == 0 || more || time.Since(start) > tailBlockTime {
