@@ -75,7 +75,7 @@ func (d *daemon) waitForSource(ctx context.Context, state string, n int) error {
 			Data []struct {
 				State, Reason string
 				Resumes       bool
-				Received      int
+				Stored        int
 			}
 		}
 		if err := json.NewDecoder(resp.Body).Decode(&response); err != nil {
@@ -84,7 +84,7 @@ func (d *daemon) waitForSource(ctx context.Context, state string, n int) error {
 		if len(response.Data) == 0 {
 			return errors.New("there is no source")
 		}
-		if s := response.Data[0]; s.State != state || !s.Resumes || s.Received < n {
+		if s := response.Data[0]; s.State != state || !s.Resumes || s.Stored < n {
 			return fmt.Errorf("the source is %+v: %s", s, d.log.String())
 		}
 		return nil
